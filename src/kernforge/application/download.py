@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernforge.artifact.integrity import tree_files, verify_tree
+from kernforge.artifact.integrity import refuse_own_files, tree_files, verify_tree
 from kernforge.artifact.metadata import FILE
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
@@ -26,7 +26,7 @@ from kernforge.loader.resolve import METAL_MACOS, resolve, way_out
 from kernforge.loader.search import Node, Search, fetch_variant
 from kernforge.registry import names
 from kernforge.registry.api import Answer, find, locked, refuse_moved
-from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.directory import DirectoryRegistry, refuse_own_branch
 from kernforge.registry.names import Request
 from kernforge.store import tree_archive
 from kernforge.system import files
@@ -119,8 +119,14 @@ def copy(answer: Answer, node: Node, target: DirectoryRegistry) -> bool:
     final = target.snapshot(repo_id, answer.commit) / "build" / node.path.name
     root = target.link_root(repo_id)
     with target.writing(repo_id):
+        refs = _refs_of(answer)
+        for name in refs:
+            if (there := target.ref(repo_id, name)) and there != answer.commit:
+                refuse_own_branch(answer.registry, target, repo_id, name, there)
         new = not _is_complete(final, node, root)
         if new:
+            listed = node.metadata.digest.files if node.metadata.digest else ()
+            refuse_own_files(final, listed, within=root)
             with files.staging(final.parent) as staged:
                 for path, file in tree_files(node.path, within=node.link_root).items():
                     digest = files.sha256_file(file)
@@ -132,7 +138,7 @@ def copy(answer: Answer, node: Node, target: DirectoryRegistry) -> bool:
                 raise IntegrityError(
                     f"{node.path} changed while it was copied", hint="download it again"
                 )
-        for name in _refs_of(answer):
+        for name in refs:
             target.set_ref(repo_id, name, answer.commit)
         target.write_index(repo_id, answer.commit)
     return new

@@ -10,13 +10,14 @@ to files outside the directory where the variant is kept.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kernforge.artifact.metadata import FILE, SIGNATURE, Algorithm, Digest
-from kernforge.errors import IntegrityError
+from kernforge.artifact.metadata import FILE, SIGNATURE, Algorithm, Digest, Metadata
+from kernforge.errors import IntegrityError, KernforgeError, UsageError
 
 _LARGE_BYTES = 1 << 20  # half a millisecond of hashing, several times the cost of a thread
 _MOST_THREADS = 8
@@ -118,6 +119,30 @@ def deviations(root: Path, digest: Digest, *, within: Path | None = None) -> dic
         elif digest.files[path] != hashes.get(path):
             states[path] = "changed" if path in hashes else "missing"
     return states
+
+
+def refuse_own_files(root: Path, new: Iterable[str], *, within: Path | None = None) -> None:
+    """Refuse to replace a variant's directory that has files of the user.
+
+    Args:
+        new: the files that the digest of the new variant lists.
+        within: directory that symbolic links must not leave; the default is the variant.
+
+    Raises:
+        UsageError: neither the old variant nor the new one lists a file.
+    """
+    if root.is_symlink() or not root.is_dir():
+        return
+    listed = {*UNHASHED, *new}
+    with contextlib.suppress(OSError, KernforgeError):  # no document, or none that can be read
+        digest = Metadata.from_json((root / FILE).read_bytes()).digest
+        listed.update(digest.files if digest else ())
+    if own := [path for path in tree_files(root, within=within) if path not in listed]:
+        raise UsageError(
+            f"{root} has files that are not of the variant, and it is replaced as a whole: "
+            f"{', '.join(own)}",
+            hint="move them elsewhere, or remove the directory",
+        )
 
 
 _HINT = "build the kernel again, or remove this copy and fetch it again; its code was not run"

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from kernforge._version import __version__
-from kernforge.artifact.integrity import digest_tree, hash_bytes
+from kernforge.artifact.integrity import digest_tree, hash_bytes, refuse_own_files
 from kernforge.artifact.metadata import FILE, Digest, KernelDepend, Metadata, Provenance
 from kernforge.artifact.variant import Variant
 from kernforge.builder import provenance, results
@@ -54,6 +54,7 @@ def lay_out_variants(
         document = _metadata(project, artifact, statement, hashes).to_json()
         if _is_there(final, document, hashes):
             continue
+        refuse_own_files(final, hashes)
         with files.staging(out) as staged:
             tree = staged / name
             files.make_dir(tree)

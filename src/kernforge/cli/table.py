@@ -327,7 +327,7 @@ _EXPORT = Command(
         "only these files; may be repeated (default: all)",
         choices=("cmake", "python", "nix", "editor"),
     ),
-    _flag("--force", "replace existing files that no export wrote"),
+    _flag("--force", "replace existing files of your own, too"),
     example="--to ../exported",
     page="how-to/author/use-other-build-tools",
 )

@@ -78,7 +78,7 @@ def package_files(version: str) -> dict[str, bytes]:
     return information_files | {"kernels/__init__.py": _MODULE.format(version=version).encode()}
 
 
-def write_wheel(directory: Path, version: str) -> Path:
+def write_wheel(directory: Path, version: str, home: Path) -> Path:
     """Write the package as a wheel, the same bytes for the same version."""
     from kernforge.wheel import archive  # noqa: PLC0415 - for a wheel alone
     from kernforge.wheel.plan import WheelPlan  # noqa: PLC0415
@@ -93,7 +93,7 @@ def write_wheel(directory: Path, version: str) -> Path:
         metadata=members.pop(f"kernels-{version}.dist-info/METADATA").decode(),
     )
     files.make_dir(directory)
-    return archive.write(plan, members, directory)
+    return archive.write(plan, members, directory, home)
 
 
 def command_environment(environment: Environment, version: str) -> dict[str, str]:

@@ -26,11 +26,9 @@ from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
 from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.project.targets import Target
-from kernforge.system import untrusted_tree
+from kernforge.system import own_files, untrusted_tree
 
 _WRITTEN = "Written by `kernforge export`"
-# What only a file of an export has; the last is a directory that compile_commands.json names.
-_MARKS = (_WRITTEN, *units.BUNDLED_DIRECTORIES)
 _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
 COMPILE_COMMANDS = "compile_commands.json"
@@ -164,17 +162,18 @@ def _manifest_without_patterns(project: Project, headers: Mapping[str, str]) -> 
 
 
 def write(
-    project: Project, texts: Mapping[str, str], to: Path, *, force: bool = False
+    project: Project, texts: Mapping[str, str], to: Path, home: Path, *, force: bool = False
 ) -> frozenset[str]:
     """Write the files of an export, with the project's own files if the directory is another one.
 
     No link is followed: a project may be untrusted.
 
     Args:
-        force: replace files that no export wrote.
+        home: ``KERNFORGE_HOME``.
+        force: replace files of the user, too.
 
     Returns:
-        The files that were not replaced: they differ, and no export wrote them.
+        The files that were not replaced: they differ, and are not as the last export wrote them.
 
     Raises:
         IntegrityError: a link is in the place of a file or of a directory on the way to it.
@@ -183,14 +182,16 @@ def write(
     top, contents = to.resolve(), {path: text.encode() for path, text in texts.items()}
     if top != project.root.resolve():
         contents = {path: real.read_bytes() for path, real in project.files.items()} | contents
+    untrusted_tree.refuse_links(top, contents)
     user_files = set()
     for path, data in contents.items() if not force else ():
         with contextlib.suppress(FileNotFoundError):
             old = untrusted_tree.read_bytes(top, path, limit=_LARGEST, hard_links=True)
-            if old != data and not any(mark.encode() in old for mark in _MARKS):
+            if old != data and not own_files.is_replaceable(top / path, home):
                 user_files.add(path)
     for path in contents.keys() - user_files:
         untrusted_tree.write(top, path, contents[path])
+        own_files.remember(top / path, home)
     return frozenset(user_files)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernforge.errors import UsageError
+from kernforge.system import untrusted_tree
 from kernforge.system.files import publish_tree, staging, write_new
 from kernforge.system.tables import page
 
@@ -85,9 +86,10 @@ def fill(files: Mapping[str, str], dest: Path) -> Filled:
 def add_files(files: Mapping[str, str], dest: Path) -> Filled:
     """Write the files that are not there yet, by path relative to ``dest``."""
     existing = {path for path in files if (dest / path).exists() or (dest / path).is_symlink()}
+    untrusted_tree.refuse_links(dest, files.keys() - existing)
     # build.toml comes last: with it the directory is a project.
     for path in sorted(files.keys() - existing, key=lambda path: (path == MANIFEST, path)):
-        write_new(dest / path, files[path])
+        untrusted_tree.write(dest, path, files[path])
     return Filled(
         written=tuple(dest / path for path in sorted(files.keys() - existing)),
         kept=tuple(dest / path for path in sorted(existing)),

@@ -65,10 +65,20 @@ def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Pat
     Args:
         root: the project, or the home directory.
         wanted: some of ``PLACES``; none: those whose first directory is there, else ``OPEN``.
+
+    Raises:
+        UsageError: a link leads out of ``root``.
     """
     paths = {name: root / places[user] for name, places in PLACES.items()}
     chosen = wanted or tuple(name for name, path in paths.items() if path.parent.is_dir())
-    return tuple(paths[name] for name in chosen or (OPEN,))
+    places = tuple(paths[name] for name in chosen or (OPEN,))
+    for place in places:
+        if not place.resolve().is_relative_to(root.resolve()):
+            raise UsageError(
+                f"{place} leads by a link to {place.resolve()}, outside of {root.resolve()}",
+                hint="write it there: run this command in that directory, or with --global",
+            )
+    return places
 
 
 def write(directory: Path) -> Path:
@@ -84,7 +94,8 @@ def write(directory: Path) -> Path:
         for path in target.rglob("*")
         if path.is_file() and path != mark
     }
-    if there and not (mark.is_file() and mark.read_text() == _digest(there)):
+    linked = any(path.is_symlink() for path in (target, *target.rglob("*")))
+    if linked or (there and not (mark.is_file() and mark.read_text() == _digest(there))):
         raise UsageError(
             f"{target} was modified, or is not from kernforge",
             hint="remove it, and the new one is written",

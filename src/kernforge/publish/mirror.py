@@ -26,7 +26,7 @@ from kernforge.errors import (
 from kernforge.publish.api import destination, refuse_offline
 from kernforge.publish.destination import Release
 from kernforge.publish.version import Tree
-from kernforge.registry.directory import Registry
+from kernforge.registry.directory import Registry, refuse_own_branch
 from kernforge.registry.listing import RemoteFile, folder_of
 from kernforge.registry.names import SHA256, Request, majors, versions
 from kernforge.registry.remote import RemoteRegistry, again
@@ -145,6 +145,8 @@ def _copy(
                 "lacks",
                 hint="mirror to a registry that publishes no versions of this kernel itself",
             )
+        if not version and there and not same:
+            refuse_own_branch(source, target, repo_id, reference, there)
         release = Release(
             branch=f"v{version[0]}" if version else reference,
             version=version,

@@ -396,6 +396,31 @@ def link_to_blob(link: Path, path: str, blob: str) -> None:
     files.symlink(f"{'../' * (path.count('/') + 2)}blobs/{blob}", link)
 
 
+def refuse_own_branch(
+    source: Registry, target: Registry, repo_id: str, name: str, commit: str
+) -> None:
+    """Refuse to move a branch or tag of a copy that another registry than its source has written.
+
+    Where commits get other names in the copy, one with the same files and sizes counts.
+
+    Args:
+        commit: of the branch at the target.
+    """
+
+    def sizes(registry: Registry, one: str) -> dict[str, int]:
+        listed = registry.listing(repo_id, one)  # a hub adds files at the top
+        return {path: file.size for path, file in listed.items() if "/" in path}
+
+    if source.has_commit(repo_id, commit):
+        return
+    there = sizes(target, commit)
+    if not any(sizes(source, each) == there for each in source.commits(repo_id)):
+        raise RegistryError(
+            f"{name} of {repo_id} at {target.url} is at {commit}, which {source.url} does not have",
+            hint="somebody else published it: copy to another place, or delete that branch there",
+        )
+
+
 def refuse_other_files(
     registry: Registry, repo_id: str, commit: str, tree: Mapping[str, str]
 ) -> None:

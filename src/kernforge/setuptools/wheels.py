@@ -116,7 +116,9 @@ def make_wheels(
             with files.staging(environment.home / "setuptools" / "work") as place:
                 built = _build(project.absolute(), each, place, environment, console)
                 _audit(built)
-                path, requires, tag = relabel(built, each, out, place / "files", seconds=seconds)
+                path, requires, tag = relabel(
+                    built, each, out, place / "files", environment.home, seconds=seconds
+                )
             yield ExtensionWheel(
                 path=path,
                 target=each,
@@ -177,13 +179,14 @@ def local_version(wanted: TorchTarget) -> str:
 
 
 def relabel(
-    wheel: Path, wanted: TorchTarget, out: Path, place: Path, *, seconds: int = 0
+    wheel: Path, wanted: TorchTarget, out: Path, place: Path, home: Path, *, seconds: int = 0
 ) -> tuple[Path, tuple[str, ...], wheel_plan.Tag]:
     """Rewrite a wheel with the version, requirements and tags of its target.
 
     Args:
         wanted: what its extensions were built for.
         place: a new directory, for the files of the wheel.
+        home: ``KERNFORGE_HOME``.
         seconds: time of all members in seconds since 1970.
 
     Returns:
@@ -222,7 +225,7 @@ def relabel(
             contents[member] = path
         elif match[1] == "data" or match[2] not in _OURS:
             contents[f"{plan.stem}.{match[1]}/{match[2]}"] = path
-    return archive.write(plan, contents, out, seconds=seconds), requires, plan.tag
+    return archive.write(plan, contents, out, home, seconds=seconds), requires, plan.tag
 
 
 def _metadata(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from kernforge.errors import IntegrityError
@@ -61,9 +62,15 @@ def write(root: Path, name: str, data: bytes | str) -> None:
         StorageError: the disk is full or of another user.
     """
     payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
-    with contextlib.suppress(FileNotFoundError):
-        _regular(root, name)
+    refuse_links(root, [name])
     files.write_atomic(root / name, payload)
+
+
+def refuse_links(root: Path, names: Iterable[str]) -> None:
+    """Raise what ``write`` does for a link or for the name of something else, before any write."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            _regular(root, name)
 
 
 def inside(root: Path, path: Path) -> Path | None:

@@ -121,6 +121,7 @@ def from_registry(
 def make(
     sources: Sequence[BuiltVariant],
     out: Path,
+    home: Path,
     *,
     version: str | None = None,
     patterns: Sequence[str] = (),
@@ -132,6 +133,7 @@ def make(
 
     Args:
         sources: every variant of one version.
+        home: ``KERNFORGE_HOME``.
         version: version of the kernel; the default is its major version and ``.0.0``.
         patterns: shell patterns of the variants to write; none writes all.
         name: name of the distribution; the default is the kernel's name.
@@ -179,7 +181,7 @@ def make(
     wheels = []
     for source, paths, plan in planned.values():
         members = _members(paths, plan, source.metadata)
-        path = wheel_archive.write(plan, members, out, seconds=seconds)
+        path = wheel_archive.write(plan, members, out, home, seconds=seconds)
         digest = files.sha256_file(path)
         wheels.append(BuiltWheel(variant=source.path.name, plan=plan, path=path, sha256=digest))
     return wheels

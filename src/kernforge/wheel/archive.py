@@ -20,19 +20,25 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernforge.system import files
+from kernforge.system import files, own_files
 from kernforge.wheel.plan import WheelPlan
 
 _EARLIEST = 315532800  # the earliest time of a zip file
 
 
 def write(
-    plan: WheelPlan, members: Mapping[str, Path | bytes], out: Path, *, seconds: int = 0
+    plan: WheelPlan,
+    members: Mapping[str, Path | bytes],
+    out: Path,
+    home: Path,
+    *,
+    seconds: int = 0,
 ) -> Path:
-    """Write a wheel into a directory; a file of the same name is replaced atomically.
+    """Write a wheel into a directory; one that kernforge wrote before is replaced atomically.
 
     Args:
         members: files of the package by their path in the wheel.
+        home: ``KERNFORGE_HOME``.
         seconds: time of all members in seconds since 1970; a time before 1980 becomes 1980.
     """
     info = f"{plan.stem}.dist-info"
@@ -45,6 +51,7 @@ def write(
     }
     moment = time.gmtime(max(seconds, _EARLIEST))[:6]
     path = out / plan.file
+    own_files.refuse(path, home, hint="remove it, or name another directory with --out")
     record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")  # a name may have a comma
     with files.atomic_stream(path) as stream, zipfile.ZipFile(stream, "w") as archive:
@@ -62,4 +69,5 @@ def write(
             rows.writerow((name, f"sha256={digest}", len(data)))
         rows.writerow((f"{info}/RECORD", "", ""))
         add(f"{info}/RECORD", record.getvalue().encode())
+    own_files.remember(path, home)
     return path

@@ -135,6 +135,11 @@ def test_a_corrupt_copy_is_repaired_and_a_corrupt_source_refused(registry, outer
     data.resolve().write_text("damaged")
     assert download.copy(*found[0], target)
     assert_whole(target, found)
+    data.unlink()
+    data.with_name("mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"not of the variant.*: sub/mine\.txt"):
+        download.copy(*found[0], target)
+    assert data.with_name("mine.txt").read_text() == "mine"
     original = registry.fetch(OUTER, found[0][0].commit, CUDA) / "sub/data.txt"
     original.resolve().write_text("tampered")
     with pytest.raises(IntegrityError, match=r"changed: sub/data\.txt"):

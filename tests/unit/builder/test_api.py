@@ -14,7 +14,13 @@ from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import NO_LOCK
 from kernforge.builder.workspace import Workspace
 from kernforge.check import api as check
-from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
+from kernforge.errors import (
+    BuildError,
+    MissingPackageError,
+    StorageError,
+    ToolchainError,
+    UsageError,
+)
 from kernforge.manifest import document
 from kernforge.project.api import Project
 from kernforge.store.local import Store
@@ -100,6 +106,11 @@ def test_a_no_change_build_writes_nothing_and_mends_files(workspace):
     module.write_text("tampered\n")
     api.build_project(workspace, request(workspace))
     assert module.read_text() == "def twice(x):\n    return x + x\n"
+    module.write_text("tampered\n")
+    module.with_name("mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"not of the variant.*: mine\.txt"):
+        api.build_project(workspace, request(workspace))
+    assert module.with_name("mine.txt").read_text() == "mine"
 
 
 def test_a_variant_is_checked_until_it_passes(workspace):

@@ -49,6 +49,11 @@ def test_kernels_of_both_registries_are_locked_and_downloaded(new_user, write_va
     assert call("lock", app) == 0
     assert call("get", app, "--variant", "*", "--to", new_user / "copy") == 0
     assert call("get", "me/outer", "--version", "1", "--variant", "*") == 0
+    mine = new_user / "mine.tar"
+    to_tar = ("get", "me/outer", "--version", "1", "--variant", "*", "--to", mine)
+    assert (call(*to_tar), call(*to_tar)) == (0, 0)
+    mine.write_text("mine")
+    assert (call(*to_tar), mine.read_text()) == (2, "mine")
     capsys.readouterr()
     assert call("info", "--versions", "me/outer", "--registry", new_user / "copy") == 0
     assert call("info", "--versions", "them/inner", "--registry", new_user / "copy") == 0

@@ -78,6 +78,9 @@ def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
         assert str(path.parent) in capsys.readouterr().err
     assert not missing.parent.exists()
     assert (tmp_path / "file").is_file()
+    (tmp_path / "mine.svg").write_text("mine")
+    assert call("bench", tmp_path, option, tmp_path / "mine.svg") == 2
+    assert "mine.svg exists, and kernforge did not write it" in capsys.readouterr().err
 
 
 def test_rounds_that_give_no_interval_are_refused(project, capsys):

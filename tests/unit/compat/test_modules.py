@@ -91,9 +91,11 @@ def test_a_world_writable_directory_is_refused(tmp_path, shared):
 
 
 def test_a_wheel_satisfies_requirements(tmp_path):
-    wheel = shim.write_wheel(tmp_path, "0.18.3")
+    wheel = shim.write_wheel(tmp_path, "0.18.3", tmp_path)
     assert wheel.name == "kernels-0.18.3-py3-none-any.whl"
-    assert wheel.read_bytes() == shim.write_wheel(tmp_path / "again", "0.18.3").read_bytes()
+    assert (
+        wheel.read_bytes() == shim.write_wheel(tmp_path / "again", "0.18.3", tmp_path).read_bytes()
+    )
     with zipfile.ZipFile(wheel) as archive:
         record = archive.read("kernels-0.18.3.dist-info/RECORD").decode()
         assert {line.partition(",")[0] for line in record.split()} == set(archive.namelist())
@@ -105,7 +107,7 @@ def test_a_wheel_satisfies_requirements(tmp_path):
 
 def test_an_invalid_version_is_refused(tmp_path):
     with pytest.raises(RequestError, match="is not a version of kernels"):
-        shim.write_wheel(tmp_path, "newest")
+        shim.write_wheel(tmp_path, "newest", tmp_path)
     with pytest.raises(RequestError, match="is not a version of kernels"):
         shim.command_environment(Environment({"KERNFORGE_HOME": str(tmp_path)}), "../x")
 

@@ -46,24 +46,24 @@ def test_cmake_lists_sources_by_cuda_version():
 def test_export_does_not_replace_user_files(made, tmp_path):
     one, texts = made()
     to = tmp_path / "out"
-    export.write(one, texts, to)
+    export.write(one, texts, to, tmp_path)
     assert (to / "torch-ext/registration.h").is_file()
     assert (to / "build.toml").read_bytes() == (one.root / "build.toml").read_bytes()
-    export.write(one, texts, to)  # the same again is no conflict
+    export.write(one, texts, to, tmp_path)  # the same again is no conflict
     (to / "setup.py").write_text("mine")
     (to / "CMakeLists.txt").unlink()
     (to / "times_two.h").write_text("// mine")
-    assert export.write(one, texts, to) == {"setup.py", "times_two.h"}
+    assert export.write(one, texts, to, tmp_path) == {"setup.py", "times_two.h"}
     assert (to / "setup.py").read_text() == "mine"
     assert (to / "CMakeLists.txt").is_file()
-    export.write(one, texts, to, force=True)
+    export.write(one, texts, to, tmp_path, force=True)
     assert (to / "setup.py").read_text() == texts["setup.py"]
 
 
-def test_exported_files_are_replaced_and_are_no_sources(made):
+def test_exported_files_are_replaced_and_are_no_sources(made, tmp_path):
     one, texts = made()
     (one.root / "flake.nix").write_text("{ }")
-    assert export.write(one, texts, one.root) == {"flake.nix"}
+    assert export.write(one, texts, one.root, tmp_path) == {"flake.nix"}
     assert all((one.root / name).is_file() for name in ("setup.py", "MANIFEST.in"))
     # What pip builds in place is no source either.
     (one.root / "torch-ext/times_two/_ops.py").write_text("")
@@ -75,7 +75,10 @@ def test_exported_files_are_replaced_and_are_no_sources(made):
     again = project.read_project(one.root)
     later = export.texts(again, ["cmake"])
     assert later["CMakeLists.txt"] != texts["CMakeLists.txt"]
-    assert export.write(again, later, one.root) == set()
+    assert export.write(again, later, one.root, tmp_path) == set()
+    with (one.root / "CMakeLists.txt").open("a") as file:
+        file.write("# mine\n")
+    assert export.write(one, texts, one.root, tmp_path) == {"flake.nix", "CMakeLists.txt"}
 
 
 @pytest.mark.parametrize("link", ["csrc", "CMakeLists.txt", "setup.py"])
@@ -112,5 +115,5 @@ def test_kernel_builder_manifest_lists_files_and_headers(made, tmp_path):
     assert "kernel-builder.lib.genKernelFlakeOutputs" in texts["flake.nix"]
     assert "times_two.cu" in texts["CMakeLists.txt"]
     assert "*.cu" not in texts["CMakeLists.txt"]
-    assert export.write(one, texts, one.root) == {"build.toml"}
+    assert export.write(one, texts, one.root, tmp_path) == {"build.toml"}
     assert "build.toml" not in export.texts(one, ["cmake"])

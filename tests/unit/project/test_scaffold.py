@@ -12,7 +12,7 @@ import pytest
 from support.programs import check_style
 from support.scaffolds import scaffold
 
-from kernforge.errors import UsageError
+from kernforge.errors import IntegrityError, UsageError
 from kernforge.manifest.document import parse
 from kernforge.manifest.sources import check_files
 from kernforge.project.scaffold import fill, name_for, project_files
@@ -87,6 +87,13 @@ def test_an_existing_directory_is_filled_and_keeps_its_files(tmp_path):
     assert parse((dest / "build.toml").read_text()).general.name == "my-project"
     with pytest.raises(UsageError, match="is a kernel project"):
         fill(project_files("my-project"), dest)
+    linked, outside = tmp_path / "linked", tmp_path / "outside"
+    linked.mkdir()
+    outside.mkdir()
+    (linked / "torch-ext").symlink_to(outside)
+    with pytest.raises(IntegrityError, match="torch-ext is a symbolic link"):
+        fill(project_files("linked"), linked)
+    assert (list(outside.iterdir()), len(list(linked.iterdir()))) == ([], 1)
 
 
 @pytest.mark.parametrize(

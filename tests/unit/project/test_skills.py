@@ -130,15 +130,20 @@ def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, edited):
     assert {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()} == before
 
 
-def test_nothing_is_written_through_a_link(here):
+def test_nothing_is_written_through_a_link(here, monkeypatch):
     (here / "elsewhere").mkdir()
     skill = here / ".agents/skills/kernforge"
     skill.mkdir(parents=True)
     (skill / "references").symlink_to(here / "elsewhere")
-    assert call("skills") == 0
+    assert call("skills") == 2
     assert list((here / "elsewhere").iterdir()) == []
     (here / "mine").mkdir()
     (here / ".claude/skills").mkdir(parents=True)
     (here / ".claude/skills/kernforge").symlink_to(here / "mine")
-    assert call("skills", "--for", "claude") == 0
+    assert call("skills", "--for", "claude") == 2
+    assert list((here / "mine").iterdir()) == []
+    (here / "project").mkdir()
+    monkeypatch.chdir(here / "project")
+    Path(".opencode").symlink_to(here / "mine")
+    assert call("skills", "--for", "opencode") == 2
     assert list((here / "mine").iterdir()) == []

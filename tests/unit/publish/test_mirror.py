@@ -174,6 +174,23 @@ def test_a_branch_does_not_replace_versions(hub, on_hub, target, build):
         copied(open_registry("hf://"), target)
 
 
+@pytest.mark.parametrize("get", [False, True])
+def test_a_branch_of_another_publisher_does_not_move(source, target, build, get):
+    publish(build("d"), source, REPO, branch="dev")
+    assert copied(source, target, revision="dev") == ["dev"]
+    publish(build("e"), source, REPO, branch="dev")
+    assert copied(source, target, revision="dev") == ["dev"]
+    publish(build("own"), target, REPO, branch="dev")
+    before = everything(target)
+    words = ("--version", "dev", "--registry", source.root, "--to", target.root)
+    if get:
+        assert call("get", REPO, *words, "--variant", "*", "--trust-remote-code") != 0
+    else:
+        with pytest.raises(RegistryError, match=r"dev of owner/toy .* does not have"):
+            copied(source, target, revision="dev")
+    assert everything(target) == before
+
+
 def change_blob(snapshot):
     file = (snapshot / "build" / CPU / "__init__.py").resolve()
     file.write_bytes(file.read_bytes()[::-1])

@@ -33,7 +33,7 @@ def test_a_wheel_without_extensions_is_refused(tmp_path):
     made = wheel(tmp_path, {"my_ops-1.2.dist-info/METADATA": METADATA, "my_ops/__init__.py": ""})
     wanted = target.named_target("2.11", "13.0", "3.12")
     with pytest.raises(UsageError, match="has no extension"):
-        wheels.relabel(made, wanted, tmp_path / "out", tmp_path / "files")
+        wheels.relabel(made, wanted, tmp_path / "out", tmp_path / "files", tmp_path)
 
 
 def test_local_versions_sort_by_torch_and_cuda():

@@ -34,20 +34,20 @@ def names(made):
 
 
 def test_every_variant_becomes_a_wheel(project, tmp_path):
-    made = make(from_directory(project), tmp_path / "dist", version="1.4.0")
+    made = make(from_directory(project), tmp_path / "dist", tmp_path, version="1.4.0")
     expected = ["toy-1.4.0+cpu-py3-none-any.whl", "toy-1.4.0+cuda-py3-none-any.whl"]
     assert names(made) == expected
     assert sorted(path.name for path in (tmp_path / "dist").iterdir()) == expected
-    made = make(from_directory(project), tmp_path, version="1.4.0", patterns=["*-cuda"])
+    made = make(from_directory(project), tmp_path, tmp_path, version="1.4.0", patterns=["*-cuda"])
     assert names(made) == expected[1:], "a wheel's name is independent of the selection"
     with pytest.raises(UsageError, match="no variant matches"):
-        make(from_directory(project), tmp_path, patterns=["*-rocm"])
+        make(from_directory(project), tmp_path, tmp_path, patterns=["*-rocm"])
 
 
 def test_record_has_every_file_with_its_hash(tmp_path, project, write_variant):
     files = {"__init__.py": "", "a,b.py": "", 'say "x".json': "{}"}
     write_variant(project / "build", variant="torch-cpu", files=files)
-    wheel = make(from_directory(project), tmp_path, patterns=["*-cpu"])[0].path
+    wheel = make(from_directory(project), tmp_path, tmp_path, patterns=["*-cpu"])[0].path
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     record = list(members)[-1]
@@ -72,7 +72,7 @@ def test_wheels_are_reproducible(tmp_path, write_variant):
             variant = write_variant(tmp_path / place / "build")
             for path in variant.rglob("*"):
                 os.utime(path, (moment, moment))
-            made = make(from_directory(tmp_path / place), tmp_path / place / "dist")
+            made = make(from_directory(tmp_path / place), tmp_path / place / "dist", tmp_path)
         finally:
             os.umask(before)
         wheels.append(made[0].path.read_bytes())
@@ -80,7 +80,7 @@ def test_wheels_are_reproducible(tmp_path, write_variant):
 
 
 def test_members_have_the_given_time(project, tmp_path):
-    wheel = make(from_directory(project), tmp_path, seconds=1_700_000_000)[0].path
+    wheel = make(from_directory(project), tmp_path, tmp_path, seconds=1_700_000_000)[0].path
     with zipfile.ZipFile(wheel) as archive:
         assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
         assert {one.external_attr >> 16 for one in archive.infolist()} == {0o100644}
@@ -89,23 +89,23 @@ def test_members_have_the_given_time(project, tmp_path):
 def test_a_modified_variant_is_refused(project, tmp_path):
     (project / "build" / "torch-cuda" / "more.py").write_text("evil")
     with pytest.raises(IntegrityError):
-        make(from_directory(project), tmp_path / "dist")
+        make(from_directory(project), tmp_path / "dist", tmp_path)
     assert not (tmp_path / "dist").exists()
 
 
 def test_variants_of_two_versions_are_refused(project, tmp_path, write_variant):
     with pytest.raises(UsageError, match="does not begin with 1"):
-        make(from_directory(project), tmp_path, version="2.0.0")
+        make(from_directory(project), tmp_path, tmp_path, version="2.0.0")
     write_variant(project / "build", variant="torch-rocm", version=2)
     with pytest.raises(RegistryError, match="torch-rocm is toy version 2"):
-        make(from_directory(project), tmp_path)
+        make(from_directory(project), tmp_path, tmp_path)
 
 
 def test_two_variants_of_one_wheel_name_are_refused(tmp_path, write_variant):
     for variant in ("torch212-cu130-x86_64-linux", "torch212-cxx11-cu130-x86_64-linux"):
         write_variant(tmp_path / "build", variant=variant, backend="cuda")
     with pytest.raises(UsageError, match="have the same name"):
-        make(from_directory(tmp_path), tmp_path / "dist")
+        make(from_directory(tmp_path), tmp_path / "dist", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_published_kernel_has_wheels_of_its_version(
     publish(project / "build", registry, REPO, card="# Toy\n")
     sources, found = from_registry(registry, REPO, *asked, Environment({}))
     assert found == version
-    make(sources, tmp_path / "dist", version=found)
+    make(sources, tmp_path / "dist", tmp_path, version=found)
     wheel = tmp_path / "dist" / f"toy-{version}+cpu-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         assert "aaaaaaa" in archive.read("toy/metadata.json").decode() or version == "1.0.1"

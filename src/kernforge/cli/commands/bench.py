@@ -12,27 +12,28 @@ from kernforge.bench.project import BenchRequest
 from kernforge.bench.run import measure
 from kernforge.bench.workload import Settings
 from kernforge.errors import CheckError, StorageError, UsageError
-from kernforge.system import files, machine
+from kernforge.system import machine, own_files
 from kernforge.system.console import Console
 from kernforge.system.tables import counted, page
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Measure the candidates, and write and draw the results."""
-    _check_places(arguments)
+    home = arguments.environment.home
+    _check_places(arguments, home)
     arguments.device = arguments.device or _device()
     settings, request = _settings(arguments), _request(arguments)
-    work = project.work(request)
+    work = project.work(request, console.note)
     console.note(counted(len(work), "workload"))
     measured = measure(work, settings, console.note, arguments.project.resolve().name)
     document = report.document(measured)
     if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
+        own_files.write(arguments.out, json.dumps(document, indent=1) + "\n", home)
     console.result(document, report.text(measured))
     if arguments.visual:
         from kernforge.bench import plot  # noqa: PLC0415 - matplotlib
 
-        files.write_atomic(arguments.visual, plot.draw(measured, arguments.visual.suffix))
+        own_files.write(arguments.visual, plot.draw(measured, arguments.visual.suffix), home)
     if arguments.profile and not measured.partial:
         for text in profile.lines(measured, request, console.note):
             console.note(text)
@@ -48,7 +49,7 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _check_places(arguments: argparse.Namespace) -> None:
+def _check_places(arguments: argparse.Namespace, home: Path) -> None:
     """Check before any measurement that the results can be written and drawn."""
     for path in filter(None, (arguments.out, arguments.visual)):
         missing = "" if path.parent.exists() else f"{path.parent} does not exist"
@@ -57,6 +58,7 @@ def _check_places(arguments: argparse.Namespace) -> None:
             raise StorageError(
                 f"{path} cannot be written: {trouble}", hint="name a file in a writable directory"
             )
+        own_files.refuse(path, home)
     if arguments.visual:
         from kernforge.bench import plot  # noqa: PLC0415 - matplotlib; without it an extra is named
 

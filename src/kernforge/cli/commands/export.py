@@ -12,9 +12,11 @@ from kernforge.project import targets
 from kernforge.project.api import read_project
 from kernforge.system.console import Console
 
+_KEPT = "an export here did not write it, or it was changed since (--force replaces it)"
+
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Write the files; those that no export wrote are kept without ``--force``."""
+    """Write the files; those of the user are kept without ``--force``."""
     kinds = arguments.only or export.KINDS
     project = read_project(arguments.project)
     to = arguments.to or project.root
@@ -27,9 +29,9 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         workspace = options.workspace(arguments, console)
         chosen = targets.choose(workspace.candidates, [])
         texts |= export.compile_commands(workspace, chosen, to)
-    user_files = export.write(project, texts, to, force=arguments.force)
+    user_files = export.write(project, texts, to, arguments.environment.home, force=arguments.force)
     written = [str(to / path) for path in sorted(texts.keys() - user_files)]
     kept = [str(to / path) for path in sorted(user_files)]
-    lines = [*written, *(f"kept {path}: no export wrote it (--force replaces it)" for path in kept)]
+    lines = [*written, *(f"kept {path}: {_KEPT}" for path in kept)]
     document = {"directory": str(to), "files": written, "kept": kept}
     console.result(document, "\n".join(lines))

@@ -17,7 +17,7 @@ from kernforge.loader.search import Node, Search
 from kernforge.registry.api import Answer
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import Request, is_repo_id, request
-from kernforge.system import files
+from kernforge.system import files, own_files
 from kernforge.system.console import Console
 from kernforge.system.tables import size, table
 
@@ -28,9 +28,12 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     out: Path | None = arguments.to
     selection = _selection(arguments)
     if out is not None and out.suffix == ".tar":
+        home = arguments.environment.home
+        own_files.refuse(out, home)
         with files.staging(out.absolute().parent) as staged:
             fetched = _fetch(search, wanted, selection, staged, console)
             download.write_tar(staged, out)
+        own_files.remember(out, home)
     else:
         fetched = _fetch(search, wanted, selection, out, console)
     kernels: list[dict[str, Any]] = [

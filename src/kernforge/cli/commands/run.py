@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     environment, program = arguments.environment, arguments.program
     version = arguments.as_kernels or shim.claimed_version(environment)
     if arguments.write_wheel is not None and not program:
-        path = shim.write_wheel(arguments.write_wheel, version)
+        path = shim.write_wheel(arguments.write_wheel, version, environment.home)
         console.result({"path": str(path), "version": version}, str(path))
         return 0
     if arguments.write_wheel is not None or arguments.as_kernels is None or not program:

@@ -47,6 +47,7 @@ def _from_kernel(arguments: argparse.Namespace, console: Console) -> list[dict[s
     wheels = wheel.make(
         sources,
         arguments.out,
+        arguments.environment.home,
         version=version,
         patterns=arguments.variant,
         name=arguments.name,
