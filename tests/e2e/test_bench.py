@@ -31,7 +31,19 @@ CANDIDATES = """
 def kernel(_module, x, alpha):
     return x.relu() * alpha
 
-PEERS = {"no relu": lambda x, alpha: x * alpha, "absent": lambda *_: NotImplemented}
+def medium(x, alpha):
+    torch.set_float32_matmul_precision("medium")
+    torch.set_num_threads(2)
+    return x.relu() * alpha
+
+def watch(x, alpha):
+    assert (torch.get_num_threads(), torch.get_default_dtype()) == (1, torch.float32)
+    return x.relu() * alpha
+
+import torch
+torch.set_default_dtype(torch.float64)
+PEERS = {"no relu": lambda x, alpha: x * alpha, "absent": lambda *_: NotImplemented,
+         "medium": medium, "watch": watch}
 """
 BENCH = (sys.executable, "-m", "kernforge", "bench")
 
@@ -63,8 +75,14 @@ def test_a_wrong_peer_is_refused_with_an_exit_code(project, bench):
     assert "relu 40000, no relu, hot: call" in done.stderr
     stored = json.loads((project / "now.json").read_text())
     (case,) = stored["workloads"]
-    kernel, wrong, absent = case["results"]
+    kernel, wrong, absent, medium, watch = case["results"]
     assert wrong["refused"]
+    assert "benchmarks/candidates.py changed settings of torch" in done.stderr
+    assert "default_dtype: torch.float32 -> torch.float64" in done.stderr
+    assert "medium changed settings of torch" in medium["changed"]
+    assert "float32_matmul_precision: highest -> medium" in medium["changed"]
+    assert [each["changed"] for each in (kernel, watch)] == ["", ""]
+    assert not watch["refused"]
     assert absent["skipped"] == "it does not compute this workload"
     assert kernel["low_ns"] <= kernel["median_ns"] <= kernel["high_ns"]
     assert case["bytes"] == 320_000

@@ -8,13 +8,14 @@ import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from kernforge.artifact.integrity import tree_files
 from kernforge.bench import hub, run
+from kernforge.bench.torch_settings import kept
 from kernforge.bench.verify import Inputs, user_error
 from kernforge.bench.workload import Candidate, Workload
 from kernforge.errors import NotPublishedError, RequestError, UsageError
@@ -28,6 +29,12 @@ from kernforge.trust import policy
 from kernforge.trust.admission import Case
 
 _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
+
+Note: TypeAlias = Callable[[str], None]
+
+
+def _silent(_text: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,32 +82,44 @@ def has_workloads(project: Path) -> bool:
     return project.is_dir() and own
 
 
-def work(request: BenchRequest) -> run.Work:
-    """The workloads of a request with their candidates, by name."""
+def work(request: BenchRequest, note: Note = _silent) -> run.Work:
+    """The workloads of a request with their candidates, by name.
+
+    Args:
+        note: called with a line for each file and kernel whose import changes torch's settings.
+    """
     if has_workloads(request.project):
-        return each_of(workloads(request), candidates(request), request.device)
+        with kept("benchmarks/workloads.py", note):
+            loads = workloads(request)
+        return each_of(loads, candidates(request, note), request.device)
     if request.sizes or request.named is not None:
         raise UsageError(
             "--sizes and --candidate need benchmarks/workloads.py; this kernel has only classes "
             "for the hub",
             hint="remove the two options, or write benchmarks/workloads.py",
         )
-    root, kernel = _with_classes(request)
-    kernels = {hub.KERNEL: kernel} | {each: load_peer(each, request) for each in request.against}
+    with kept("the kernel", note):
+        root, kernel = _with_classes(request)
+    kernels = {hub.KERNEL: kernel}
+    for each in request.against:
+        with kept(each, note):
+            kernels[each] = load_peer(each, request)
     if "kernels" not in sys.modules and importlib.util.find_spec("kernels") is None:
         # For the rest of the process: a script may import the client when it is measured.
         sys.modules["kernels"] = sys.modules["kernforge"]
         sys.modules["kernels.benchmark"] = hub
-    with contextlib.chdir(root):
-        scripts = [load_file(path, root) for path in sorted((root / BENCHMARKS).glob(hub.PATTERN))]
-    loads = hub.work(scripts, kernels, request.device)
-    if not loads:
+    scripts = []
+    for path in sorted((root / BENCHMARKS).glob(hub.PATTERN)):
+        with contextlib.chdir(root), kept(f"{BENCHMARKS}/{path.name}", note):
+            scripts.append(load_file(path, root))
+    found = hub.work(scripts, kernels, request.device)
+    if not found:
         raise UsageError(
             f"{root / BENCHMARKS} has no class with a method benchmark_... in a {hub.PATTERN}",
             hint=f"see {page('how-to/author/measure-a-published-kernel')}",
         )
-    check_known("workload", request.only, sorted(loads))
-    return {name: loads[name] for name in request.only or sorted(loads)}
+    check_known("workload", request.only, sorted(found))
+    return {name: found[name] for name in request.only or sorted(found)}
 
 
 def each_of(
@@ -179,10 +198,11 @@ def check_known(what: str, wanted: Iterable[str], names: Sequence[str]) -> None:
         )
 
 
-def candidates(request: BenchRequest) -> list[Candidate]:
+def candidates(request: BenchRequest, note: Note = _silent) -> list[Candidate]:
     """The candidates of ``benchmarks/candidates.py``, with the kernels loaded; the kernel first."""
     path = request.project.resolve() / BENCHMARKS / "candidates.py"
-    module = load_file(path, request.project)
+    with kept("benchmarks/candidates.py", note):
+        module = load_file(path, request.project)
     kernel, eager = (getattr(module, name, None) for name in ("kernel", "eager"))
     peers = getattr(module, "PEERS", {})
     if not isinstance(peers, dict) or not all(map(callable, peers.values())):
@@ -191,12 +211,14 @@ def candidates(request: BenchRequest) -> list[Candidate]:
         )
     kernels, others = [], []
     if kernel is not None:
-        built = request.kernel and load_kernel(str(request.kernel), None, request.device)
+        with kept("kernel", note):
+            built = request.kernel and load_kernel(str(request.kernel), None, request.device)
         # Not a lambda: a call of a partial costs 0.1 us of Python's time where that costs 0.35.
         function = functools.partial(kernel, built)
         kernels.append(Candidate(name="kernel", kind="kernel", function=function))
         for each in request.against:
-            function = functools.partial(kernel, load_peer(each, request))
+            with kept(each, note):
+                function = functools.partial(kernel, load_peer(each, request))
             kernels.append(Candidate(name=each, kind="published", function=function))
     if eager is not None:
         others.append(Candidate(name="torch eager", kind="eager", function=eager))

@@ -29,7 +29,8 @@ INCONCLUSIVE = "inconclusive"
 _LEGEND = """
 ratio to the kernel: of the times, round by round, with its 95 % interval; ~: inconclusive
 GB/s: bytes that must be moved (10^9 a second), inputs and results once unless declared
-roof: the time of a copy of as many bytes (memory), or of torch's product with as many operations"""
+roof: the time of a copy of as many bytes (memory), or of torch's product with as many operations
+above: faster than the roof: a cache served it, or too many bytes or operations are declared"""
 
 
 def duration(nanoseconds: float) -> str:
@@ -54,6 +55,8 @@ def text(report: Report) -> str:
             for each in case.of(mode)
             if not each.active
         ]
+        changes = (each.changed for case in report.workloads for each in case.of(mode))
+        parts += dict.fromkeys(filter(None, changes))
     return "\n".join([*parts, _LEGEND])
 
 
@@ -102,7 +105,7 @@ def cells(case: Case, result: Result) -> tuple[str, ...]:
         span,
         compared,
         f"{case.bytes / result.median_ns:.1f}" if case.bytes else "",
-        f"{share:.1%} ({result.bound})" if share else "",
+        f"{share:.1%} ({result.bound}){' above' if share > 1 else ''}" if share else "",
     )
 
 

@@ -9,16 +9,18 @@ candidate.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import platform
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kernforge.bench import stats
 from kernforge.bench.timer import CpuTimer, CudaTimer, Gpu, capture
+from kernforge.bench.torch_settings import kept
 from kernforge.bench.workload import Candidate, Kind, Mode, Settings, Subject
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system import machine as system_machine
@@ -48,6 +50,7 @@ class Result:
         refused: the error of the candidate; "" without one.
         skipped: the reason why it does not take part; "" if it does.
         inconclusive: whether the interval is too wide to be a result.
+        changed: the settings of torch that it changed, which were restored; "" if none.
         ratio: how many times as long it takes as the first candidate, which is the kernel.
         roof_ns: the least time by the machine's ceilings, a copy or a product; 0 if not known. This
             is the roofline (Williams, Waterman, Patterson, Roofline, CACM 52 (4), 2009) with both
@@ -66,6 +69,7 @@ class Result:
     low_ns: float | None = None
     high_ns: float | None = None
     inconclusive: bool = False
+    changed: str = ""
     ratio: stats.Ratio | None = None
     roof_ns: float = 0.0
     bound: str = "memory"
@@ -171,7 +175,9 @@ def measure(
     failed: dict[str, str] = {}
     for name, (make_subject, candidates) in work.items():
         try:
-            cases.append(loop.measure(make_subject(), candidates))
+            with kept(f"the reference of {name}", note):
+                subject = make_subject()
+            cases.append(loop.measure(subject, candidates))
         except KeyboardInterrupt:
             loop.interrupted = True
         except Exception as error:  # noqa: BLE001 - whatever the author's code raises is its result
@@ -239,7 +245,8 @@ class _Loop:
                 results += [each.result for each in runners if each.result.candidate != COPY]
                 try:
                     for runner in runners:
-                        self._prepare(runner, subject)
+                        with self._kept(runner.result, subject):
+                            self._prepare(runner, subject)
                     self._rounds(runners, subject, mode)
                 finally:  # after an interrupt, too
                     _conclude(runners, subject.flops / rate * 1e9 if rate else 0.0)
@@ -254,6 +261,18 @@ class _Loop:
             flops=subject.flops,
             results=tuple(results),
         )
+
+    @contextlib.contextmanager
+    def _kept(self, result: Result, subject: Subject) -> Iterator[None]:
+        """Restore the settings of torch after a candidate's code, and name it the first time."""
+
+        def changed(text: str) -> None:
+            if not result.changed:
+                self._note(f"{subject.name}, {result.mode}: {text}")
+                result.changed = text
+
+        with kept(result.candidate, changed):
+            yield
 
     def _prepare(self, runner: _Runner, subject: Subject) -> None:
         """Warm up, and find how many calls a turn has."""
@@ -305,7 +324,8 @@ class _Loop:
             rng.shuffle(order)
             for runner in order:
                 if runner.result.active:
-                    self._turn(runner, subject, number, rng)
+                    with self._kept(runner.result, subject):
+                        self._turn(runner, subject, number, rng)
             medians = [each.median for each in runners if each.result.active]
             if number >= stats.FEWEST and all(each.width <= WIDTH for each in medians if each):
                 break
