@@ -417,7 +417,7 @@ def refuse_own_branch(
     if not any(sizes(source, each) == there for each in source.commits(repo_id)):
         raise RegistryError(
             f"{name} of {repo_id} at {target.url} is at {commit}, which {source.url} does not have",
-            hint="somebody else published it: copy to another place, or delete that branch there",
+            hint="another publisher wrote it: copy to another place, or delete that branch there",
         )
 
 
