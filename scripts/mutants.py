@@ -34,9 +34,16 @@ pytest_add_cli_args = ["--disable-plugin-autoload", "-p", "no:cacheprovider"]
 also_copy = {tops}
 process_isolation = "forkserver"
 type_check_command = [
-  "{bin}/mypy", "--config-file=", "--ignore-missing-imports", "--output", "json",
-  "src/kernforge/{package}",
+  "mypy", "--config-file", "mutants.ini", "--output", "json", "src/kernforge/{package}",
 ]
+"""
+# Only errors of the package itself, and without comments that mutmut writes.
+TYPES = """
+[mypy]
+ignore_missing_imports = True
+follow_imports = silent
+[mypy-torch.*]
+follow_imports = skip
 """
 # mutmut.stats.status_by_exit_code has all of them; the others mean that a test noticed.
 _SURVIVED, _NO_TEST, _TYPES, _SKIPPED = (0,), (5, 33), (37,), (34,)
@@ -148,9 +155,11 @@ def run(package: str, tests: list[str], jobs: int) -> Path:
     for name in names:
         files.copy_file(ROOT / name, place / name)
     tops = sorted({name.partition("/")[0] for name in names} - {"src", "pyproject.toml"})
-    values = {"package": package, "tests": tests, "tops": tops, "bin": Path(sys.executable).parent}
+    tops.append("mutants.ini")
+    values = {"package": package, "tests": tests, "tops": tops}
     with (place / "pyproject.toml").open("a") as file:
         file.write(SETTINGS.format(**values).replace("'", '"'))
+    (place / "mutants.ini").write_text(TYPES)
     argv = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs)]
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with (place / "log").open("w") as log:

@@ -11,6 +11,8 @@ from kernforge.trust.policy import (
     Admit,
     Claims,
     IdentitySigner,
+    KeySigner,
+    Rule,
     Subject,
     claims_match,
     fingerprint,
@@ -47,6 +49,8 @@ def admitted(text, repo_id, registry=HUB):
         ('repo = "*"', None, "file:///srv/kernels", True),
         ('repo = "**"', None, "file:///srv/kernels", False),
         ('registry = "https://hub.example/"', "acme/toy", HUB, True),
+        ('registry = "https://hub.example"', "acme/toy", HUB + "/", True),
+        ('registry = "https://hub.example"', "acme/toy", "https://HUB.example", True),
         ('registry = "https://*.example"', "acme/toy", HUB, True),
         ('registry = "https://*"', "acme/toy", "https://hub.example/deep", False),
         ('registry = "https://**"', "acme/toy", "https://hub.example/deep", True),
@@ -168,8 +172,33 @@ def test_identity_matches_in_full(pattern, identity, fits):
     signer = IdentitySigner(name="s", issuer="i", identities=(pattern,), source_repository="r")
     right = {"issuer": "i", "identities": (identity,), "source_repository": "r"}
     assert claims_match(signer, Claims(**right)) is fits
-    for wrong in ({"issuer": "other"}, {"source_repository": "other"}):
+    for wrong in ({"issuer": "other"}, {"issuer": "i2"}, {"source_repository": "other"}):
         assert not claims_match(signer, Claims(**right | wrong))
+
+
+def test_every_word_of_a_policy_is_kept():
+    text = (
+        '[signer.ci]\nissuer = "https://i.example"\nidentity = ["a@x", "b@x"]\n'
+        f'source-repository = "https://git.example/k"\n{SIGNER}'
+        '[[rule]]\nrepo = "acme/*"\nadmit = "signed"\nsigners = ["ci", "acme"]\nreason = "r"\n'
+        '[[rule]]\nadmit = "asked"\npublishers = "hub"\n'
+    )
+    ci = IdentitySigner(
+        name="ci",
+        issuer="https://i.example",
+        identities=("a@x", "b@x"),
+        source_repository="https://git.example/k",
+    )
+    acme = KeySigner(name="acme", key=bytes(range(32)))
+    first, second = policy(text).rules
+    assert first == Rule(
+        admit=Admit.SIGNED,
+        repos=("acme/*",),
+        signers=(ci, acme),
+        reason="r",
+        where="/etc/p.toml: rule 1",
+    )
+    assert second == Rule(admit=Admit.ASKED, publishers=True, where="/etc/p.toml: rule 2")
 
 
 def test_community_signer_is_that_of_the_hubs_client():
