@@ -13,7 +13,7 @@ from __future__ import annotations
 import keyword
 import re
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,8 +56,16 @@ _CONSTANTS = {
     "false": "False",
     **dict.fromkeys(("py::none()", "c10::nullopt", "std::nullopt", "nullptr"), "None"),
 }
+_WRAPPED = re.compile(
+    r"(?:torch\s*::\s*)?wrap_pybind_function(?:_no_gil)?\s*\((?P<function>.*)\)", re.DOTALL
+)
 _IN_PLACE = r"\s*\.\s*(?!requires_grad_|is_|sizes_)\w*[a-z]_\s*\("
 
+# What may write to a tensor: a pointer to its data, or a function that gets it.
+_WRITES = (
+    r"(?:\s*\.\s*(?:mutable_data_ptr|data_ptr|accessor|packed_accessor\d*)\s*"
+    r"(?:<(?!\s*const)|\()|\s*[,)])"
+)
 # -- functions and types -----------------------------------------------------------------------
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\)*", re.MULTILINE)
@@ -72,6 +80,8 @@ _BODY = re.compile(r"\s*(?:noexcept\s*)?(?P<end>[{;])")
 _PARAMETER = re.compile(r"(?P<type>.*?[\s&*>\]])(?P<name>[A-Za-z_]\w*)", re.DOTALL)
 _PREFIX = re.compile(r"\b(?:torch|at|c10|std)\s*::\s*")
 _GENERIC = re.compile(r"(optional|vector|ArrayRef|tuple)\s*<\s*(.*?)\s*>")
+_RESULT = re.compile(r"(?:std\s*::\s*)?(tuple|pair|optional)\s*<(.*)>", re.DOTALL)
+_CLASS = re.compile(r"\b(?:class|struct|union)\s+(?:\w+\s*\([^()]*\)\s*)?(\w+)\b[^;{}()=]*\{")
 _SCHEMA_TYPES = {
     "void": "()",
     "Tensor": "Tensor",
@@ -123,6 +133,17 @@ def _type(written: str, use: str) -> Type:
     return Type(schema, plain if wide else written, wide)
 
 
+def _result(written: str) -> Type:
+    """The type of a function's result; the numbers in a tuple, pair or optional are widened."""
+    if not (match := _RESULT.fullmatch(written)):
+        return _type(written, f"return `{written}`")
+    parts = [part.strip() for part in cpp_text.split(match[2])]
+    made = "optional" if match[1] == "optional" else "tuple"
+    wide = f"std::{made}<{', '.join(_WIDENED.get(part, part) for part in parts)}>"
+    is_wide = match[1] == made and not any(part in _WIDENED for part in parts)
+    return _type(wide, f"return `{written}`")._replace(wide="" if is_wide else wide)
+
+
 def _schema_type(plain: str) -> str:
     """The name of a C++ type in a schema; empty if it has none."""
     if not (match := _GENERIC.fullmatch(plain)):
@@ -152,11 +173,22 @@ class Function:
     body: str
 
 
-def _functions(text: str, name: str) -> Iterator[Function]:
-    """Declarations and definitions of a function in a source."""
+def _functions(text: str, name: str, classes: Collection[str], of: str) -> Iterator[Function]:
+    """Declarations and definitions of a function in a source.
+
+    Args:
+        classes: the names of the module's classes.
+        of: the class of a static member; empty for a function of no class.
+    """
     # A macro's text has semicolons and calls of its own.
     code = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), cpp_text.code(text))
-    for match in re.finditer(rf"(?<![\w.>:])(?:\w+\s*::\s*)*{re.escape(name)}\s*\(", code):
+    bodies = [(m[1], m.end(), cpp_text.closing(code, m.end() - 1)) for m in _CLASS.finditer(code)]
+    named = rf"(?<![\w.>:])(?P<scope>(?:\w+\s*::\s*)*){re.escape(name)}\s*\("
+    for match in re.finditer(named, code):
+        around = [cls for cls, start, stop in bodies if start <= match.start() < stop]
+        owner = (around or re.findall(r"\w+", match["scope"]) or [""])[-1]
+        if (owner if owner in classes else "") != of:
+            continue
         begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
         end = cpp_text.closing(code, match.end() - 1)
         after = _BODY.match(code, end + 1)
@@ -254,12 +286,8 @@ class Source:
         if match["name"] != op_namespace.EXTENSION_NAME:
             text = f"op namespace {match['name']} replaced by that of the build"
             self._remark(match.start(), text, "changed")
-        if match["kind"] != "_IMPL":
-            opened = code.find("{", match.end())
-            for schema in op_schema.schemas_in(self.text[opened : cpp_text.closing(code, opened)]):
-                head, bracket, rest = schema.partition("(")
-                op = head.rpartition("::")[2].strip()
-                self._add(op.partition(".")[0], f"{op}{bracket}{rest}")
+        for op, schema in _declared(self.text, code, match):
+            self._add(op.partition(".")[0], schema)
         kind = match["kind"] or "_FRAGMENT"
         return f"{match['stable'] or ''}TORCH_LIBRARY{kind}({op_namespace.EXTENSION_NAME},"
 
@@ -301,12 +329,19 @@ class Source:
         name = (cpp_text.literal(parts[0]) or (0, ""))[1]
         if not name.isidentifier() or keyword.iskeyword(name):
             raise TranslationError("not a name of a Python function; rename it")
+        if name in _declared_in(self.texts):
+            self._remark(at, f"{name} is the operator that TORCH_LIBRARY registers", "changed")
+            return
         if any(each.name == name for each in self.operators):
             raise TranslationError("bound twice; rename an overload")
-        called = "".join(parts[1:2]).removeprefix("&").strip()
+        called = "".join(parts[1:2]).strip()
+        called = (
+            wrapped["function"] if (wrapped := _WRAPPED.fullmatch(called)) else called
+        ).strip()
+        called = called.removeprefix("&").strip()
         function = self._function(called)
         types = [_type(cpp, f"take `{f'{cpp} {n}'.strip()}`") for cpp, n in function.parameters]
-        result = _type(function.returns, f"return `{function.returns}`")
+        result = _result(function.returns)
         docs = [literal[1] for part in parts[2:] if (literal := cpp_text.literal(part))]
         arguments = [m for part in parts[2:] if (m := _ARG.fullmatch(part))]
         if arguments and len(arguments) != len(types):
@@ -318,7 +353,7 @@ class Source:
         if reserved := [word for word in names if keyword.iskeyword(word)]:
             raise TranslationError(f"rename the argument {reserved[0]}, a keyword of Python")
         schemas, returns = [kind.schema for kind in types], result.schema
-        mutated = list(_mutated(function, types))
+        mutated = list(_mutated(function, types, result))
         for mark, k in zip(string.ascii_lowercase, mutated, strict=False):
             schemas[k] = schemas[k].replace("Tensor", f"Tensor({mark}!)", 1)
             own = re.escape(function.parameters[k][1])
@@ -328,9 +363,9 @@ class Source:
         declared = (f"{t} {word}{value}" for t, (word, value) in zip(schemas, bound, strict=True))
         schema = f"{op}({', '.join(declared)}) -> {returns}"
         self._add(name, schema, "".join(docs))
-        if function.returns == "void" and mutated:
+        if "Tensor" not in result.schema and mutated:
             marked = ", ".join(names[k] for k in mutated)
-            note = f"{name} returns nothing, so each of {marked} is declared as written to "
+            note = f"{name} returns no tensor, so each of {marked} is declared as written to "
             note += "(`!` in the schema); remove the mark of what it only reads"
             self._remark(at, note, "check")
         call = _adapter(called, names, types, result)
@@ -349,9 +384,11 @@ class Source:
                 f"`{text}` is not the name of a function: write one, and bind it"
             )
         last = called.rpartition("::")[2]
-        functions = list(_functions(self.text, last))
+        classes = {name for text in self.texts for name in _CLASS.findall(cpp_text.code(text))}
+        of = next((each for each in classes if called.endswith(f"{each}::{last}")), "")
+        functions = list(_functions(self.text, last, classes, of))
         if not any(each.body for each in functions):
-            functions = [each for text in self.texts for each in _functions(text, last)]
+            functions = [f for text in self.texts for f in _functions(text, last, classes, of)]
         # A header may declare what no source defines any more.
         functions = [each for each in functions if each.body] or functions
         if not functions:
@@ -373,6 +410,28 @@ class Source:
         self.text = text
 
 
+def _declared(text: str, code: str, library: re.Match[str]) -> Iterator[tuple[str, str]]:
+    """The operators that a ``TORCH_LIBRARY`` block declares: name and schema in its namespace.
+
+    Args:
+        code: the text without comments.
+        library: match of the head of the block.
+    """
+    if library["kind"] == "_IMPL" or code[library.start()].isspace():
+        return
+    opened = code.find("{", library.end())
+    for schema in op_schema.schemas_in(text[opened : cpp_text.closing(code, opened)]):
+        head, bracket, rest = schema.partition("(")
+        op = head.rpartition("::")[2].strip()
+        yield op, f"{op}{bracket}{rest}"
+
+
+def _declared_in(texts: Iterable[str]) -> set[str]:
+    """Names of the operators that ``TORCH_LIBRARY`` blocks of some sources declare."""
+    found = [(t, cpp_text.code(t), m) for t in texts for m in op_namespace.LIBRARY.finditer(t)]
+    return {op.partition(".")[0] for each in found for op, _ in _declared(*each)}
+
+
 def _default(text: str | None, kind: str) -> str:
     """Default of an argument in a schema, as ``=1``; empty without one.
 
@@ -391,11 +450,17 @@ def _default(text: str | None, kind: str) -> str:
     raise TranslationError(f"the default `{plain}` of an argument is not a literal")
 
 
-def _mutated(function: Function, types: Sequence[Type]) -> Iterator[int]:
-    """Indices of mutated tensors; every mutable tensor of a function that returns nothing."""
+def _mutated(function: Function, types: Sequence[Type], result: Type) -> Iterator[int]:
+    """Indices of mutated tensors.
+
+    Those of a function that returns nothing, and of one that returns a number, as a status, where
+    it has a pointer to the data or another function gets the tensor.
+    """
     for at, ((cpp, name), kind) in enumerate(zip(function.parameters, types, strict=True)):
         in_place = name and re.search(rf"\b{name}{_IN_PLACE}", function.body)
-        fills = function.returns == "void" and "const" not in cpp
+        has_access = not function.body or re.search(rf"\b{name}{_WRITES}", function.body)
+        fills = function.returns == "void" or ("Tensor" not in result.schema and has_access)
+        fills = fills and "const" not in cpp
         if kind.schema.startswith("Tensor") and (in_place or fills):
             yield at
 

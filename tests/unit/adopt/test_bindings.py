@@ -69,6 +69,48 @@ def bound(declaration, binding):
             "f(Tensor x, int n, int m) -> Tensor",
         ),
         (
+            "int f(at::Tensor x, at::Tensor y) { run(x.data_ptr<const float>(), y.data_ptr()); }",
+            '"f", &f',
+            "f(Tensor x, Tensor(a!) y) -> int",
+        ),
+        (
+            "bool f(const at::Tensor& x, std::vector<at::Tensor> ys);",
+            '"f", &f',
+            "f(Tensor x, Tensor(a!)[] ys) -> bool",
+        ),
+        (
+            "double f(at::Tensor x) { return x.sum().item<double>(); }",
+            '"f", f',
+            "f(Tensor x) -> float",
+        ),
+        (
+            "struct A : B<int> { T f(int n); }; T A::f(int n) { } at::Tensor f(at::Tensor x);",
+            '"f", &f',
+            "f(Tensor x) -> Tensor",
+        ),
+        (
+            "class A final { static at::Tensor f(int n); };\nat::Tensor f(at::Tensor x);",
+            '"f", &A::f',
+            "f(int n) -> Tensor",
+        ),
+        (
+            "std::tuple<int, torch::Tensor, float> f(at::Tensor x);",
+            '"f", &f',
+            "f(Tensor x) -> (int, Tensor, float)",
+        ),
+        ("std::pair<at::Tensor, bool> f();", '"f", &f', "f() -> (Tensor, bool)"),
+        ("std::optional<size_t> f();", '"f", &f', "f() -> int?"),
+        (
+            "namespace a { at::Tensor f(at::Tensor x); }",
+            '"f", torch::wrap_pybind_function(&a::f), "doc"',
+            "f(Tensor x) -> Tensor",
+        ),
+        (
+            "at::Tensor f(at::Tensor x);",
+            '"f", torch::wrap_pybind_function_no_gil(f)',
+            "f(Tensor x) -> Tensor",
+        ),
+        (
             "#define A(x) B(x); \\\n  C(x)\n#define D(x) E(x); F(x)\n\nat::Tensor f(at::Tensor x);",
             '"f", &f',
             "f(Tensor x) -> Tensor",
@@ -90,6 +132,8 @@ def test_narrow_number_types_are_converted():
         'ops.impl("f", torch::kCUDA, [](at::Tensor x, double s, int64_t n) '
         "{ return f(x, static_cast<float>(s), static_cast<int>(n)); });" in result.text
     )
+    result = bound("std::tuple<int, at::Tensor> f();", 'm.def("f", &f);')
+    assert "{ return static_cast<std::tuple<int64_t, at::Tensor>>(f()); });" in result.text
     result = bound("int f(float s);", 'm.def("f", &f);')
     assert (
         'ops.def("f(float s) -> int", [](double s) '
@@ -147,6 +191,11 @@ TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
     assert "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {" in result.text
     assert "TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, ops) {" in result.text
     assert [operator.name for operator in result.operators] == ["f"]
+    # The same function is bound for Python, too.
+    result = bound(text, 'm.def("f", &f);')
+    assert [operator.name for operator in result.operators] == ["f"]
+    assert not [r for r in result.remarks if r.kind == "left"]
+    assert result.text.count('"f') == 2
 
 
 def test_schema_of_a_declared_operator_is_read():
