@@ -175,8 +175,15 @@ def kernelize(
     for module, forward, outcome in decided:
         _patch(module, forward, outcome)
     names = {outcome.layer_name for _, _, outcome in decided}
+    logger = logging.getLogger("kernforge")
     if unmapped := sorted(names - set(request.registered)):
-        logging.getLogger("kernforge").warning("no kernel mapping names %s", ", ".join(unmapped))
+        logger.warning("no kernel mapping names %s", ", ".join(unmapped))
+    if names and request.device not in DEVICE_TYPES:
+        logger.warning(
+            "the device is %s, which has no kernels: every layer keeps its own forward; give "
+            "kernelize the device that the model will run on, as device='cuda'",
+            request.device,
+        )
     return model
 
 

@@ -9,6 +9,7 @@ modes of ``PREFERENCE``. Where the narrowest range lacks the mode, a wider one i
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -202,7 +203,8 @@ def register_kernel_mapping(mapping: UserMapping, inherit_mapping: bool = True) 
 
     Raises:
         LayerError: a device type is unknown. Nothing was registered.
-        LayerTypeError: the mapping has another form. Nothing was registered.
+        LayerTypeError: the mapping has another form, or a value is not a repository. Nothing was
+            registered.
     """
     global _everywhere  # noqa: PLW0603 - the process's mapping
     result = extend_mapping(current() if inherit_mapping else {}, mapping)
@@ -232,7 +234,10 @@ def current() -> Registered:
 
 
 def extend_mapping(registered: Registered, mapping: UserMapping) -> Registered:
-    """Add a mapping to the registered kernels; it replaces those of the same device and range."""
+    """Add a mapping to the registered kernels; it replaces those of the same device and range.
+
+    As in the client, the earlier kernels go for all modes. A warning names those without successor.
+    """
     result = dict(registered)
     for layer_name, devices in mapping.items():
         if not isinstance(devices, Mapping):
@@ -253,6 +258,19 @@ def extend_mapping(registered: Registered, mapping: UserMapping) -> Registered:
                     f"layer {layer_name!r} has a kernel for the mode {wrong[0]!r}, which no model "
                     "is kernelized for",
                     hint="combine TORCH_COMPILE with INFERENCE or TRAINING",
+                )
+            if missing := [each for each in new[device].values() if not hasattr(each, "load")]:
+                raise LayerTypeError(
+                    f"layer {layer_name!r} is mapped for {device} to {missing[0]!r}, which is not "
+                    "a repository",
+                    hint="write a LayerRepository or LocalLayerRepository",
+                )
+            dropped = result.get(layer_name, {}).get(device, {}).keys() - new[device].keys()
+            if dropped:
+                logging.getLogger("kernforge").warning(
+                    "the new mapping of layer %s for %s drops its kernel for %s: name all modes "
+                    "in one mapping",
+                    *(layer_name, device, ", ".join(sorted(map(mode_name, dropped)))),
                 )
         result[layer_name] = {**result.get(layer_name, {}), **new}
     return result

@@ -173,6 +173,14 @@ def test_unmapped_names_are_logged_once(model, caplog):
     ]
 
 
+def test_a_device_without_kernels_is_logged(mapped, caplog):
+    model = nn.Sequential(nn.Linear(1, 1, device="meta"), Other())
+    assert kernelize(model, mode=Mode.INFERENCE)[1](0) == 0
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the device is meta, which has no kernels")
+    assert kernelize_on_cpu(model)[1](0) == 1
+
+
 def test_a_condition_holds_for_each_instance(mapped):
     model = nn.Sequential(Same(), Same())
     model[0].willing = False

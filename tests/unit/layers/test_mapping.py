@@ -12,12 +12,28 @@ CUDA, NONE, IC_ = "registered for cuda", "nothing is registered for cuda", "INFE
 IC, TC = I | Mode.TORCH_COMPILE, T | Mode.TORCH_COMPILE
 
 
+class Named(str):
+    """A repository that is its name."""
+
+    __slots__ = ()
+    load = None
+
+
+def extended(registered, mapping):
+    """As ``extend_mapping``; texts become repositories."""
+
+    def named(value):
+        return {k: named(v) for k, v in value.items()} if isinstance(value, dict) else Named(value)
+
+    return extend_mapping(registered, named(mapping))
+
+
 def gpus(low, high):
     return Device("cuda", CUDAProperties(low, high))
 
 
 def choice(devices, *, mode=IC, capability=90):
-    registered = extend_mapping({}, {"Norm": devices})
+    registered = extended({}, {"Norm": devices})
     return choose_kernel(registered, "Norm", device="cuda", capability=capability, mode=mode)
 
 
@@ -48,19 +64,28 @@ def test_the_choice_and_its_reason(devices, capability, repo, reason):
 
 
 def test_registering_again_replaces_the_same_device_and_range_alone():
-    one = extend_mapping({}, {"Norm": {gpus(70, 80): "a", gpus(70, 90): "b", "cpu": "c"}})
-    two = extend_mapping(one, {"Norm": {gpus(70, 80): "d"}, "Act": {"cpu": "e"}})
+    one = extended({}, {"Norm": {gpus(70, 80): "a", gpus(70, 90): "b", "cpu": "c"}})
+    two = extended(one, {"Norm": {gpus(70, 80): "d"}, "Act": {"cpu": "e"}})
     # Thrice the same start: a search tree that keeps equal starts on one side loses count here.
-    two = extend_mapping(two, {"Norm": {gpus(70, 99): "f"}})
-    two = extend_mapping(two, {"Norm": {gpus(70, 80): "g"}})
+    two = extended(two, {"Norm": {gpus(70, 99): "f"}})
+    two = extended(two, {"Norm": {gpus(70, 80): "g"}})
     assert sorted(r for e in two["Norm"].values() for r in e.values()) == ["b", "c", "f", "g"]
     assert [list(e.values()) for e in one["Norm"].values()] == [["a"], ["b"], ["c"]]
     assert "Act" not in one
 
 
+def test_dropped_modes_are_logged(caplog):
+    """As in the client, the later mapping of a device counts alone."""
+    one = extended({}, {"Norm": {"cpu": {T: "a", F: "b"}, "cuda": "c"}})
+    two = extended(one, {"Norm": {"cpu": {T: "d"}, "cuda": "e"}})
+    assert two["Norm"][Device("cpu")] == {T: "d"}
+    (record,) = caplog.records
+    assert "mapping of layer Norm for cpu drops its kernel for FALLBACK" in record.getMessage()
+
+
 def test_later_changes_of_a_mapping_are_ignored():
     modes = {I: "a"}
-    registered = extend_mapping({}, {"Norm": {"cpu": modes}})
+    registered = extended({}, {"Norm": {"cpu": modes}})
     modes[I] = "b"
     assert registered["Norm"][Device("cpu")] == {I: "a"}
 
@@ -71,6 +96,8 @@ def test_later_changes_of_a_mapping_are_ignored():
         ({"Norm": {"gpu": "a"}}, LayerError, "Unknown device type: gpu"),
         ({"Norm": "a"}, LayerTypeError, "mapping of layer 'Norm' is 'a'"),
         ({"Norm": {3: "a"}}, LayerTypeError, "mapped for 3"),
+        ({"Norm": {"cpu": None}}, LayerTypeError, "'Norm' is mapped for cpu to None, which is not"),
+        ({"Norm": {"cpu": {I: "o/n"}}}, LayerTypeError, "to 'o/n', which is not a repository"),
         ({"Norm": {"cpu": {"INFERENCE": "a"}}}, LayerTypeError, "the mode 'INFERENCE'"),
         ({"Norm": {"cpu": {Mode.TORCH_COMPILE: "a"}}}, LayerTypeError, "TORCH_COMPILE"),
     ],
