@@ -49,7 +49,9 @@ def row(tree: Tree) -> list[str]:
         if tree.kind == "cuda":
             return [f"CUDA {locked.release} compiler", f"{fetched / MB:.0f} MB", "-", "-"]
         (wheel,) = locked.wheels
-        whole = index.transport.body(index.find(wheel.file, wheel.sha256).url, start=-1).total
+        url = index.find(wheel.file, wheel.sha256).url
+        with index.transport.body(url, start=-1) as body:
+            whole = body.total
         sizes = [f"{fetched / MB:.1f} MB", f"{whole / MB:.0f} MB", f"{whole / fetched:.0f}x"]
         return [f"torch {locked.release} headers", *sizes]
 

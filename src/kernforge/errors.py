@@ -34,11 +34,11 @@ class KernforgeError(Exception):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = printable(hint)
 
     def __str__(self) -> str:
-        return printable(f"{self.message}\n{self.hint}" if self.hint else self.message)
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
 class UsageError(KernforgeError, exit_code=2):

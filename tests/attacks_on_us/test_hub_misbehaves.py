@@ -3,15 +3,21 @@
 
 import contextlib
 import operator
+import resource
+import subprocess
 
 import pytest
 from support import bad_server
 
 from kernforge.errors import KernforgeError, NetworkError, RegistryError, UsageError
-from kernforge.registry import remote
 from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
-from kernforge.system import untrusted
+from kernforge.registry.oci import OciTransport
+from kernforge.registry.static import StaticTransport
+from kernforge.system import http, untrusted
 from kernforge.system.digest import sha256
+from kernforge.toolchain.index.http import Transport
+from kernforge.toolchain.index.pages import listed_files
+from kernforge.toolchain.index.pip_config import PipConfig
 
 REPO = "owner/toy"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -20,7 +26,7 @@ LIBRARY = bytes(range(256)) * 4000
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(http, "_WAITS_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -35,6 +41,95 @@ def endpoint(url, tmp_path, token=None):
 
 def client(url, tmp_path, token=None):
     return HubTransport(endpoint(url, tmp_path, token))
+
+
+def index_page(url, _tmp_path):
+    transport = Transport(PipConfig(index_urls=()))
+    try:
+        return transport.page(f"{url}/simple/x/")
+    finally:
+        transport.close()
+
+
+DOORS = {
+    "hub": lambda url, tmp_path: client(url, tmp_path).refs(REPO),
+    "web server": lambda url, tmp_path: StaticTransport(url, tmp_path / "netrc").refs(REPO),
+    "oci": lambda url, _tmp_path: OciTransport(url.replace("http", "oci+http")).refs(REPO),
+    "index": index_page,
+}
+
+
+@pytest.mark.parametrize("answer", bad_server.ENDLESS.values(), ids=bad_server.ENDLESS)
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_answer_without_end_is_refused(tmp_path, short, monkeypatch, door, answer):
+    monkeypatch.setattr(untrusted, "DOCUMENT", 10_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with bad_server.serve(answer) as server, pytest.raises(KernforgeError) as error:
+        door(server.url, tmp_path)
+    assert error.value.hint
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+@pytest.mark.parametrize("door", ["index", "oci"])
+def test_many_slow_answers_have_one_deadline(tmp_path, monkeypatch, door):
+    monkeypatch.setattr(http, "ANSWER_S", 0.6)
+
+    def answer(handler):
+        if handler.command == "GET" and "/tags/" in handler.path:
+            return handler.json({"tags": [f"v{number}" for number in range(2000)]})
+        handler.server.stopped.wait(0.1)
+        return bad_server.in_circles(handler) if door == "index" else handler.json({})
+
+    slow = pytest.raises(NetworkError, match="no complete answer in 1 seconds")
+    with bad_server.serve(answer) as server, slow:
+        DOORS[door](server.url, tmp_path)
+    assert len(server.requests) < 100
+
+
+PLACES = (
+    *("http://[::", "http://h:99999999/", "http://h:x/", "http://a..b/", "http://", "//", "http:x"),
+    *(f"http://{'a' * 64}.example/", "http://u:p@127.0.0.1:9/", "http://h\\@x/", "http://h h/"),
+    *(
+        "http://\xc3\xa9/",
+        "http://h\x01/",
+        "\x1b[2J",
+        "ftp://127.0.0.1/",
+        "javascript:x",
+        "data:,x",
+    ),
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_odd_address_in_an_answer_is_refused(tmp_path, monkeypatch, place):
+    monkeypatch.setattr(http, "ANSWER_S", 0.6)  # some are those of the same page
+
+    def answer(handler):
+        if handler.path.startswith("/v2/"):
+            if handler.path.endswith("/list?n=1000"):
+                return handler.start(401, WWW_Authenticate=f'Bearer realm="{place}"')
+        elif "/tree/" in handler.path:
+            return handler.json([], Link=f'<{place}>; rel="next"')
+        return handler.start(302, Location=place, Content_Length=0)
+
+    doors = {**DOORS, "listing": lambda url, tmp: client(url, tmp).files(REPO, COMMIT)}
+    with bad_server.serve(answer) as server:
+        for door in doors.values():
+            with pytest.raises(KernforgeError) as error:
+                door(server.url, tmp_path)
+            assert error.value.message.isprintable()
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_sign_in_page_is_named(tmp_path, door):
+    def answer(handler):
+        handler.start(Content_Type="text/html")
+        handler.wfile.write(b"\n<!doctype html><form action='/login'><input></form>")
+
+    with bad_server.serve(answer) as server, pytest.raises(KernforgeError) as error:
+        listed_files(door(server.url, tmp_path))
+    assert "a sign-in page?" in error.value.message
+    assert "browser" in error.value.hint
 
 
 REQUESTS = {
@@ -54,7 +149,6 @@ OTHER_PROTOCOLS = ("ftp://127.0.0.1/x", "file:///etc/passwd", "banana://x")
     [
         (bad_server.endless, "more than the expected 64,000,000 bytes"),
         (bad_server.dripping, r"bytes in .* seconds"),
-        (lambda handler: bad_server.endless(handler, 400), "HTTP 400"),  # the body is not read
         *(
             (operator.methodcaller("start", 302, Location=place, Content_Length=0), ".")
             for place in OTHER_PROTOCOLS
@@ -110,7 +204,7 @@ def test_retry_after_is_limited_to_a_minute(tmp_path, after, wait_s):
     waits = []
     with bad_server.serve(answer) as server:
         found = client(server.url, tmp_path)
-        assert remote.again(lambda: found.refs(REPO), waits.append) == {"v1": COMMIT}
+        assert http.again(lambda: found.refs(REPO), waits.append) == {"v1": COMMIT}
     assert waits == [wait_s]
 
 
@@ -125,7 +219,7 @@ def test_endless_listing_is_refused(tmp_path, monkeypatch):
         handler.json(files, Link=f'<{place}>; rel="next"')
 
     monkeypatch.setattr(untrusted, "DOCUMENT", 1_000_000)
-    too_many = pytest.raises(RegistryError, match="lists owner/toy without end")
+    too_many = pytest.raises(NetworkError, match="more than the expected 1,000,000 bytes")
     with bad_server.serve(answer) as server, too_many:
         client(server.url, tmp_path).files(REPO, COMMIT)
 
@@ -210,15 +304,37 @@ def test_tampered_partial_download_is_discarded(hub, tmp_path):
 # -- connections ------------------------------------------------------------------------------
 
 
-def test_untrusted_certificate_is_an_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("door", ["hub", "index"])
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"])
+def test_untrusted_certificate_is_an_error(tmp_path, monkeypatch, variable, door):
     certificate = bad_server.self_signed(tmp_path / "server.pem")
     with bad_server.serve(lambda h: h.json(REFS), certificate=certificate) as server:
         with pytest.raises(NetworkError, match="CERTIFICATE_VERIFY_FAILED") as error:
-            client(server.url, tmp_path).refs(REPO)
-        assert "SSL_CERT_FILE" in error.value.hint
-        assert not isinstance(error.value, remote.BusyError), "another attempt fails likewise"
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert client(server.url, tmp_path).refs(REPO) == {"v1": COMMIT}
+            DOORS[door](server.url, tmp_path)
+        assert variable in error.value.hint
+        assert not isinstance(error.value, http.BusyError), "another attempt fails likewise"
+        if variable == "SSL_CERT_DIR":
+            subprocess.run(["openssl", "rehash", tmp_path], check=True)
+            certificate = tmp_path
+        monkeypatch.setenv(variable, str(certificate))
+        assert DOORS[door](server.url, tmp_path)
+
+
+def test_redirect_that_drops_the_encryption_is_refused(tmp_path, monkeypatch):
+    certificate = bad_server.self_signed(tmp_path / "server.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    def answer(handler):
+        handler.start(302, Location=plain.url + handler.path, Content_Length=0)
+
+    with (
+        bad_server.serve(lambda handler: handler.json(REFS)) as plain,
+        bad_server.serve(answer, certificate=certificate) as server,
+    ):
+        for door in (DOORS["hub"], DOORS["web server"], DOORS["index"]):
+            with pytest.raises(NetworkError, match="is not encrypted"):
+                door(server.url, tmp_path)
+        assert not plain.requests
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted
 from kernforge.toolchain import lockfile, provision, resolver
-from kernforge.toolchain.index import index
+from kernforge.toolchain.index import index, pages
 from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
@@ -82,10 +82,11 @@ class OneFile:
     def __init__(self, data):
         self.data = data
 
+    @contextmanager
     def body(self, _url, *, start=0, stop=None):
         first = max(0, len(self.data) + start) if start < 0 else start
         chunks = iter([self.data[first:stop]])
-        return Body(start=first, total=len(self.data), ranged=True, chunks=chunks)
+        yield Body(start=first, total=len(self.data), ranged=True, chunks=chunks)
 
     def whole(self, _file, _sha256):
         return LocalWheel(io.BytesIO(self.data))
@@ -230,7 +231,7 @@ def read_index(data):
     def files_of(kind):
         url = "https://index.example/simple/nvidia-cuda-nvcc/"
         page = Page(url=url, text=_text(data), content_type=kind)
-        for file in index._listed("nvidia-cuda-nvcc", page):
+        for file in pages.listed_files(page):
             list(index._distribution(*file))
 
     kinds = ("text/html", "application/vnd.pypi.simple.v1+json")

@@ -2,6 +2,8 @@
 """Faulty servers: slow, endless, with wrong content, or not trusted."""
 
 import contextlib
+import functools
+import gzip
 import http.server
 import json
 import ssl
@@ -90,6 +92,55 @@ def dripping(handler):
     while not handler.server.stopped.wait(0.02):
         handler.wfile.write(b" ")
         handler.wfile.flush()
+
+
+def without_end(piece, before=b"", wait_s=0.02):
+    """Raw bytes of HTTP, the last of them again and again."""
+
+    def answer(handler):
+        handler.wfile.write(before)
+        while not handler.server.stopped.wait(wait_s):
+            handler.wfile.write(piece)
+            handler.wfile.flush()
+
+    return answer
+
+
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def grown(handler):
+    """A small body that unpacks to 100 MB."""
+    packed = gzip.compress(bytes(100_000_000))
+    handler.start(Content_Length=len(packed), Content_Encoding="gzip")
+    handler.wfile.write(packed)
+
+
+def in_circles(handler):
+    """A redirect to another page of this server, which redirects."""
+    place = f"{handler.server.url}/{len(handler.server.requests)}"
+    handler.start(302, Location=place, Content_Length=0)
+
+
+ENDLESS = {
+    "a body": endless,
+    "an error's body": functools.partial(endless, status=403),
+    "a busy server's body": functools.partial(endless, status=503),
+    "a slow body": dripping,
+    "interim answers": without_end(b"HTTP/1.1 100 Continue\r\n\r\n", wait_s=0),
+    "slow interim answers": without_end(b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a slow header": without_end(b"x", b"HTTP/1.1 200 OK\r\nX-Long: "),
+    "a slow status": without_end(b" ", b"HTTP/1.1 200"),
+    "headers": without_end(b"X-More: x\r\n", b"HTTP/1.1 200 OK\r\n", 0),
+    "trailers": without_end(b"X-More: x\r\n", _CHUNKED + b"2\r\n{}\r\n0\r\n"),
+    "fast trailers": without_end(b"X-More: x\r\n", _CHUNKED + b"2\r\n{}\r\n0\r\n", 0),
+    "chunks": without_end(b"10000\r\n" + b" " * 65536 + b"\r\n", _CHUNKED, 0),
+    "small chunks": without_end(b"1\r\n \r\n", _CHUNKED),
+    "a size of a chunk": without_end(b"0", _CHUNKED),
+    "what it unpacks to": grown,
+    "redirects": in_circles,
+}
+"""Answers without an end, or so large."""
 
 
 def self_signed(path):

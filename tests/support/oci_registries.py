@@ -4,6 +4,7 @@
 import base64
 import contextlib
 import hashlib
+import http.client
 import json
 import re
 import shutil
@@ -11,7 +12,6 @@ import socket
 import ssl
 import subprocess
 import time
-import urllib.request
 from unittest import mock
 from urllib.parse import parse_qs, urlsplit
 
@@ -156,11 +156,11 @@ def _answer(handler):
 @contextlib.contextmanager
 def requests_made():
     """A list of the URLs that this process requests meanwhile."""
-    made, opened = [], urllib.request.OpenerDirector.open
+    made, send = [], http.client.HTTPConnection.request
 
-    def count(self, request, *rest, **options):
-        made.append(request.full_url)
-        return opened(self, request, *rest, **options)
+    def count(self, method, url, *rest, **options):
+        made.append(f"{method} {url}")
+        return send(self, method, url, *rest, **options)
 
-    with mock.patch.object(urllib.request.OpenerDirector, "open", count):
+    with mock.patch.object(http.client.HTTPConnection, "request", count):
         yield made

@@ -136,7 +136,7 @@ def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> Problem
 
 def _unreachable(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The indexes of pip's configuration that do not answer, without credentials, and why."""
-    from kernforge.toolchain.index.http import bare  # noqa: PLC0415
+    from kernforge.system.http import bare  # noqa: PLC0415
     from kernforge.toolchain.index.index import Index  # noqa: PLC0415 - pip's files are read here
 
     try:

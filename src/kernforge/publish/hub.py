@@ -16,11 +16,10 @@ from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NotPublishedError, RegistryError, UsageError
 from kernforge.project.card import GENERATED
 from kernforge.publish.destination import CARD, Destination
-from kernforge.registry.http import BusyError, one_line
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
-from kernforge.registry.remote import again
 from kernforge.system import extras
 from kernforge.system.digest import git_blob
+from kernforge.system.http import BusyError, again, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -29,9 +29,10 @@ from kernforge.publish.version import Tree
 from kernforge.registry.directory import Registry, refuse_own_branch
 from kernforge.registry.listing import RemoteFile, folder_of
 from kernforge.registry.names import SHA256, Request, majors, versions
-from kernforge.registry.remote import RemoteRegistry, again
+from kernforge.registry.remote import RemoteRegistry
 from kernforge.system import files
 from kernforge.system.digest import git_blob
+from kernforge.system.http import again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

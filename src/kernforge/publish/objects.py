@@ -22,8 +22,9 @@ from kernforge.registry.directory import refuse_other_files
 from kernforge.registry.listing import RemoteFile
 from kernforge.registry.names import branches, directory_name, versions
 from kernforge.registry.objects import ObjectTransport
-from kernforge.registry.remote import RemoteRegistry, again
+from kernforge.registry.remote import RemoteRegistry
 from kernforge.system.digest import key
+from kernforge.system.http import again
 
 _AT_ONCE = 8
 _CONFLICTS = 50  # of other publications of the kernel while one replaces its references

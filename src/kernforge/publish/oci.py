@@ -27,13 +27,12 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from kernforge.artifact.metadata import FILE, SIGNATURE
 from kernforge.errors import MovedError, NotPublishedError
 from kernforge.publish.destination import Destination, refuse_changed
-from kernforge.registry.http import following
 from kernforge.registry.listing import RemoteFile, folder_of, write_listing
 from kernforge.registry.names import branches
 from kernforge.registry.oci import FILES, INDEX, MANIFEST, OciTransport
-from kernforge.registry.remote import again
 from kernforge.system import files, untrusted
 from kernforge.system.digest import sha256
+from kernforge.system.http import again, following
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

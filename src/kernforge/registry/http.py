@@ -1,53 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the server of a registry, with Python's own library: reading needs no package.
-
-An answer is untrusted: it is bounded in size, time and redirects, and credentials go to no other
-host.
-"""
+"""Requests to the server of a registry: ``system.http`` with a registry's errors and logins."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from typing import IO, Any
 
-from kernforge._version import __version__
-from kernforge.errors import (
-    KernforgeError,
-    MovedError,
-    NetworkError,
-    NotPublishedError,
-    RegistryError,
-)
+from kernforge.errors import KernforgeError, MovedError, NotPublishedError, RegistryError
 from kernforge.registry.listing import MALFORMED
-from kernforge.system import untrusted
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
-    from urllib.request import OpenerDirector
-
-UNREACHABLE = (
-    "check the address, the network, HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the certificate of an "
-    "own authority is named in SSL_CERT_FILE"
+from kernforge.system.http import (
+    SIGN_IN,
+    SIGN_IN_HINT,
+    UNREACHABLE,
+    BusyError,
+    Client,
+    Response,
+    StatusError,
+    following,
+    host_of,
+    one_line,
+    status_error,
 )
+from kernforge.system.untrusted import Meter
+
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
-_SILENCE_S = 30.0
-_CHUNK = 1 << 18
 _PARTIAL, _UNAUTHORIZED, _NOT_FOUND, _PROXY_LOGIN = 206, 401, 404, 407
-_CHANGED, _TOO_MANY, _SERVER = 412, 429, 500
-
-
-class BusyError(NetworkError):
-    """A server that is busy now; a retry may help, ``wait_s`` seconds later."""
-
-    def __init__(self, message: str, *, hint: str, wait_s: float = 0.0) -> None:
-        super().__init__(message, hint=hint)
-        self.wait_s = wait_s
+_CHANGED, _PORTAL = 412, 511
+_PAGE = 1 << 16
 
 
 class Http:
@@ -72,8 +54,15 @@ class Http:
         user_agent: str = "",
     ) -> None:
         self.address, self._absent, self._denied = address, absent, denied
-        self._authorization, self._challenged = authorization, challenged
-        self._agent = f"kernforge/{__version__}; {user_agent}".rstrip("; ")
+        self._challenged = challenged
+        self._client = Client(
+            login=lambda url: authorization() if host_of(url) == host_of(address) else "",
+            user_agent=user_agent,
+        )
+
+    def meter(self) -> Meter:
+        """The limits of a list that takes several requests."""
+        return self._client.meter(self.address)
 
     @contextlib.contextmanager
     def request(
@@ -84,66 +73,50 @@ class Http:
         *,
         method: str = "GET",
         body: bytes | IO[bytes] | None = None,
-    ) -> Iterator[HTTPResponse]:
+        meter: Meter | None = None,
+    ) -> Iterator[Response]:
         """An HTTP response, whose body is not read yet.
 
         Args:
             what: what errors name: a kernel, or an owner.
         """
-        from http.client import HTTPException  # noqa: PLC0415 - slow, and not for a warm cache
-        from urllib.error import HTTPError, URLError  # noqa: PLC0415
-        from urllib.request import Request  # noqa: PLC0415
 
-        own = host_of(self.address)
-
-        def send(*, again: bool) -> HTTPResponse:
-            # A range of a compressed body would mean nothing.
-            sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **(headers or {})}
-            if (authorization := self._authorization()) and host_of(url) == own:
-                sent["Authorization"] = authorization
-            if body is not None and not isinstance(body, bytes):
-                body.seek(0)
-            # A new one each time: urllib sends a second use through a proxy unencrypted.
-            request = Request(url, body, sent, method=method)  # noqa: S310 - http or https
-            try:
-                response: HTTPResponse = self._opener.open(request, timeout=_SILENCE_S)
-            except HTTPError as error:
-                error.close()
-                # Another host, to which a redirect led, would get the password for this one.
-                asks = error.code == _UNAUTHORIZED and host_of(error.url or "") == own
-                if not (again and asks and self._challenged(error.headers)):
-                    raise
-                response = send(again=False)
-            return response
+        def send() -> contextlib.AbstractContextManager[Response]:
+            return self._client.request(url, headers, method=method, body=body, meter=meter)
 
         try:
-            with send(again=True) as response:
+            with contextlib.ExitStack() as stack:
+                try:
+                    response = stack.enter_context(send())
+                except StatusError as error:
+                    # Another host, to which a redirect led, would get the password for this one.
+                    asks = error.status == _UNAUTHORIZED
+                    asks = asks and host_of(error.url) == host_of(self.address)
+                    if not (asks and self._challenged(error.headers)):
+                        raise
+                    response = stack.enter_context(send())
                 yield response
-        except HTTPError as error:
-            raise self.refused(what, error.code, error.headers, error.reason) from None
-        except (OSError, HTTPException) as error:
-            # Without a connection: a wrong name, certificate or proxy, which stays wrong.
-            kind = NetworkError if isinstance(error, URLError) else BusyError
-            reason = one_line(error.reason if isinstance(error, URLError) else error)
-            raise kind(f"{self.address} cannot be reached: {reason}", hint=UNREACHABLE) from error
+        except StatusError as error:
+            raise self.refused(what, error.status, error.headers, error.reason) from None
 
-    def document(self, what: str, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+    def document(
+        self,
+        what: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        meter: Meter | None = None,
+    ) -> bytes:
         """The body of a small answer."""
-        with self.request(what, url, headers) as response:
-            return body_of(response, url)
+        with self.request(what, url, headers, meter=meter) as response:
+            return body_of(response)
 
     def pages(self, what: str, url: str) -> Iterator[bytes]:
         """The bodies of a list that comes in pages."""
-        size = 0
+        meter = self._client.meter(url)
         while url:
-            with self.request(what, url) as response:
-                data, link = body_of(response, url), _NEXT.search(response.headers.get("Link", ""))
-            size += max(len(data), _CHUNK)  # a server could send empty pages without end
-            if size > untrusted.DOCUMENT:
-                raise RegistryError(
-                    f"{self.address} lists {what} without end",
-                    hint="report it to the operator of the server",
-                )
+            with self.request(what, url, meter=meter) as response:
+                data, link = body_of(response), _NEXT.search(response.headers.get("Link", ""))
+            meter.count(_PAGE)  # a server could send empty pages without end
             yield data
             url = following(url, link[1]) if link else ""
 
@@ -151,10 +124,11 @@ class Http:
         """The bytes of a file from ``start`` to ``stop``, as they arrive."""
         # Caches between here and the server keep whole files alone.
         headers = {"Range": f"bytes={start}-{stop - 1}"} if start else {}
-        with self.request(what, url, headers) as response:
+        meter = self._client.meter(url, is_file=True)
+        with self.request(what, url, headers, meter=meter) as response:
             # A server without ranges sends the whole file.
             position = start if response.status == _PARTIAL else 0
-            for chunk in untrusted.bounded(chunks_of(response), url, untrusted.FILE):
+            for chunk in response.chunks():
                 yield chunk[max(0, start - position) : stop - position]
                 position += len(chunk)
                 if position >= stop:
@@ -164,20 +138,6 @@ class Http:
         """The error for an HTTP status, see ``refusal``."""
         hints = {"absent": self._absent, "denied": self._denied}
         return refusal(self.address, what, status, headers, reason, **hints)
-
-    @functools.cached_property
-    def _opener(self) -> OpenerDirector:
-        """Requests through the user's proxies, with the user's certificates."""
-        from urllib import request  # noqa: PLC0415 - slow, and not for a warm cache
-
-        class Redirect(request.HTTPRedirectHandler):
-            def redirect_request(self, req: Any, *rest: Any) -> Any:
-                following = super().redirect_request(req, *rest)
-                if following is not None and host_of(following.full_url) != host_of(req.full_url):
-                    following.remove_header("Authorization")
-                return following
-
-        return request.build_opener(Redirect)
 
 
 def check_address(text: str) -> str:
@@ -195,64 +155,30 @@ def refusal(
     address: str, what: str, status: int, headers: Any, reason: str, *, absent: str, denied: str
 ) -> KernforgeError:
     """The error for an HTTP status of a server, or of a proxy before it; hints as of ``Http``."""
-    if status == _TOO_MANY or status >= _SERVER:
-        wait = headers.get("Retry-After", "")
-        return BusyError(
-            f"{address} is busy or has an internal error: HTTP {status}",
-            hint="try again later; a token may raise the limit",
-            wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
-        )
+    if isinstance(error := status_error(address, status, headers, reason), BusyError):
+        return error
     if status == _CHANGED:
         return MovedError(f"another process published {what} at once", hint="publish again")
     detail = f"HTTP {status}, {one_line(headers.get('X-Error-Message') or reason)}"
     # A hub answers 401 to a user who may not see a kernel.
     if status == _NOT_FOUND or headers.get("X-Error-Code") == "RepoNotFound":
         return NotPublishedError(f"{address} has no {what}: {detail}", hint=absent)
-    hint = UNREACHABLE if status == _PROXY_LOGIN else denied
+    hint = {_PROXY_LOGIN: UNREACHABLE, _PORTAL: SIGN_IN_HINT}.get(status, denied)
     return RegistryError(f"{address} refuses {what}: {detail}", hint=hint)
 
 
-def following(url: str, location: str) -> str:
-    """An address in an answer, which may be relative; never one without the encryption of ours."""
-    target = urljoin(url, location)
-    if urlsplit(target).scheme not in {"https", urlsplit(url).scheme}:
+def body_of(response: Response) -> bytes:
+    """The body of a small answer; those of registries are JSON.
+
+    Raises:
+        RegistryError: a network or a server asks for a login with a web page.
+    """
+    data = response.read()
+    if data[:100].lstrip().startswith(b"<"):
         raise RegistryError(
-            f"{url} leads to {target[:200]!r}, which is not encrypted",
-            hint="report it to the operator; a registry without TLS is named oci+http://",
+            f"the answer of {response.url} is not that of a registry: {SIGN_IN}", hint=SIGN_IN_HINT
         )
-    return target
-
-
-def basic(user: str, password: str) -> str:
-    """The value of the header ``Authorization`` for a password."""
-    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-
-
-def host_of(url: str) -> tuple[str, str]:
-    """The scheme and the host with its port."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc
-
-
-def body_of(response: HTTPResponse, url: str) -> bytes:
-    """The body of a small answer."""
-    return b"".join(untrusted.bounded(chunks_of(response), url, untrusted.DOCUMENT))
-
-
-def chunks_of(response: HTTPResponse) -> Iterator[bytes]:
-    """The body as it arrives: whole chunks would hide a server that sends a byte a second."""
-    from http.client import IncompleteRead  # noqa: PLC0415 - see Http.request
-
-    while chunk := response.read1(_CHUNK):
-        yield chunk
-    if response.length:
-        raise IncompleteRead(b"", response.length)
-
-
-def one_line(error: object) -> str:
-    """The text of an error as one printable line of at most 300 characters."""
-    line = " ".join(str(error).split())[:300]
-    return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
+    return data
 
 
 @contextlib.contextmanager

@@ -20,9 +20,10 @@ from kernforge.errors import NotPublishedError, UsageError
 from kernforge.registry.http import Http, check_address, reading
 from kernforge.registry.listing import RemoteFile, valid_file, valid_refs
 from kernforge.registry.names import check_repo_id, is_ref
-from kernforge.registry.remote import Part, RemoteRegistry, Transport, again
+from kernforge.registry.remote import Part, RemoteRegistry, Transport
 from kernforge.system import untrusted
 from kernforge.system.environment import Environment, expanded
+from kernforge.system.http import again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,11 +18,12 @@ from typing import Any
 from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NetworkError, RegistryError
 from kernforge.registry import listing
-from kernforge.registry.http import UNREACHABLE, BusyError, one_line, reading, refusal
+from kernforge.registry.http import reading, refusal
 from kernforge.registry.names import directory_name, repo_ids
 from kernforge.registry.remote import Part
 from kernforge.registry.static import FileTransport
 from kernforge.system import extras, untrusted
+from kernforge.system.http import UNREACHABLE, BusyError, one_line
 
 _ADDRESS = re.compile(r"(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*(/[^\s@?#%]*)?")
 _VARIABLES = {

@@ -20,13 +20,15 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from kernforge.errors import IntegrityError, NotPublishedError, RegistryError
-from kernforge.registry.http import Http, basic, body_of, check_address, following, reading
+from kernforge.registry.http import Http, body_of, check_address, reading
 from kernforge.registry.listing import RemoteFile, read_listing
 from kernforge.registry.names import SHA256, check_repo_id, is_ref, is_repo_id
 from kernforge.registry.remote import Part, Transport
 from kernforge.system import untrusted
 from kernforge.system.digest import sha256
+from kernforge.system.http import basic, following
 from kernforge.system.logins import Login, find_login
+from kernforge.system.untrusted import Meter
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -80,8 +82,9 @@ class OciTransport(Transport):
         names = self._list(repo_id, self.url(repo_id, "tags/list"), "tags")
         # Tags that begin so are lists of referrers.
         tags = [name for name in names if is_ref(name) and not name.startswith("sha256-")]
+        meter = self.http(repo_id).meter()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            commits = pool.map(lambda tag: self._commit(repo_id, tag), tags)
+            commits = pool.map(lambda tag: self._commit(repo_id, tag, meter), tags)
             return {tag: commit for tag, commit in zip(tags, commits, strict=True) if commit}
 
     def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
@@ -107,14 +110,14 @@ class OciTransport(Transport):
         ids = (name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix))
         return tuple(sorted(filter(is_repo_id, ids)))
 
-    def manifest(self, repo_id: str, name: str) -> bytes | None:
+    def manifest(self, repo_id: str, name: str, meter: Meter | None = None) -> bytes | None:
         """The manifest of a commit or at a tag; None if there is none."""
         if manifest := self._manifests.pop((repo_id, name), None):
             return manifest
         is_commit = SHA256.fullmatch(name)
         url = self.url(repo_id, f"manifests/{'sha256:' if is_commit else ''}{quote(name, safe='')}")
         try:
-            manifest = self.http(repo_id).document(repo_id, url, _ACCEPT)
+            manifest = self.http(repo_id).document(repo_id, url, _ACCEPT, meter)
         except NotPublishedError:
             return None
         if is_commit and sha256(manifest) != name:
@@ -137,14 +140,17 @@ class OciTransport(Transport):
     def _repository(self, repo_id: str) -> str:
         return f"{self._prefix}{check_repo_id(repo_id).lower()}"
 
-    def _commit(self, repo_id: str, tag: str) -> str | None:
+    def _commit(self, repo_id: str, tag: str, meter: Meter) -> str | None:
         url = self.url(repo_id, f"manifests/{quote(tag)}")
         try:
-            with self.http(repo_id).request(repo_id, url, _ACCEPT, method="HEAD") as response:
+            head = self.http(repo_id).request(repo_id, url, _ACCEPT, method="HEAD", meter=meter)
+            with head as response:
                 digest = response.headers.get("Docker-Content-Digest", "").removeprefix("sha256:")
         except NotPublishedError:
             return None  # an image, or deleted meanwhile
-        return digest if SHA256.fullmatch(digest) else self.ref(repo_id, tag)
+        if not SHA256.fullmatch(digest):
+            digest = sha256(self.manifest(repo_id, tag, meter) or b"")
+        return digest
 
     def _list(self, repo_id: str, url: str, key: str) -> list[str]:
         """A list that comes in pages."""
@@ -190,17 +196,22 @@ class _Session(Http):
         """A token for all scopes, with the user's login or without one."""
         form: dict[str, Any] = {"service": service, "scope": sorted(self._scopes)}
         url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(form, doseq=True)}"
-        body, headers = None, {}
+        body, authorization = None, ""
         if login and login[0] == "<token>":
             form |= {"client_id": "kernforge", "scope": " ".join(form["scope"])}
             form |= {"grant_type": "refresh_token", "refresh_token": login[1]}
             url, body = realm, urlencode(form).encode()
         elif login:
-            headers = {"Authorization": basic(*login)}
+            authorization = basic(*login)
         what, method = f"a token for {self._repository or 'a catalog'}", "POST" if body else "GET"
-        server = Http(realm, absent=self._registry.absent, denied=self._registry.denied)
-        with server.request(what, url, headers, method=method, body=body) as response:
-            data = body_of(response, realm)
+        server = Http(
+            realm,
+            absent=self._registry.absent,
+            denied=self._registry.denied,
+            authorization=lambda: authorization,
+        )
+        with server.request(what, url, method=method, body=body) as response:
+            data = body_of(response)
         with reading(realm, "a token server"):
             document = untrusted.parse_json(data)
             token = str(document.get("token") or document["access_token"])

@@ -18,11 +18,11 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, StorageError
@@ -32,40 +32,18 @@ from kernforge.registry.directory import (
     link_to_blob,
     read_checked,
 )
-from kernforge.registry.http import BusyError
 from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files, untrusted
 from kernforge.system.digest import git_blob, sha256
-
-T = TypeVar("T")
+from kernforge.system.http import BusyError, again
 
 _REFS_LAST_S = 60.0
 _AT_ONCE = 8
-_WAITS_S = (0.5, 1.0, 2.0)
-_LONGEST_WAIT_S = 60.0
 _PART = "tmp-kernforge-{:.32}"  # a later download continues it, or a sweep removes it
 _SMALL_PACK = 1 << 20  # bytes that are requested whole for one file
 
 log = logging.getLogger("kernforge")
-
-
-def again(ask: Callable[[], T], wait: Callable[[float], object] | None = None) -> T:
-    """Make a request, with a few retries while the server is busy.
-
-    Args:
-        ask: makes the request; it can be called again after an error.
-        wait: waits for some seconds; None sleeps.
-    """
-    for usual in _WAITS_S:
-        try:
-            return ask()
-        except BusyError as error:
-            pause = min(max(usual, error.wait_s), _LONGEST_WAIT_S)
-            if pause >= _WAITS_S[-1]:
-                log.warning("%s; next attempt in %.0f s", error.message, pause)
-            (wait or time.sleep)(pause)
-    return ask()
 
 
 @dataclass(frozen=True, slots=True)

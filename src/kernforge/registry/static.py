@@ -7,17 +7,16 @@ server comes from ``~/.netrc``, or the file that ``NETRC`` names, as for pip and
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kernforge.errors import NotPublishedError
 from kernforge.registry import listing
-from kernforge.registry.http import Http, basic, check_address, reading
+from kernforge.registry.http import Http, check_address, reading
 from kernforge.registry.listing import RemoteFile
 from kernforge.registry.names import directory_name
 from kernforge.registry.remote import Part, Transport
+from kernforge.system.http import netrc_login
 
 
 class FileTransport(Transport):
@@ -56,13 +55,13 @@ class StaticTransport(FileTransport):
     """
 
     def __init__(self, address: str, netrc: Path, user_agent: str = "") -> None:
-        self.address, self._netrc = check_address(address), netrc
+        self.address = check_address(address)
         self._http = Http(
             self.address,
             absent="publish it there, or copy the whole registry there again; the address of a hub "
             "is hf+https://host",
             denied="write the login for this host into ~/.netrc, or ask its operator for access",
-            authorization=self._authorization,
+            authorization=lambda: netrc_login(netrc, self.address),
             user_agent=user_agent,
         )
 
@@ -77,12 +76,3 @@ class StaticTransport(FileTransport):
 
     def _url(self, repo_id: str, path: str) -> str:
         return f"{self.address}/{directory_name(repo_id)}/{path}"
-
-    def _authorization(self) -> str:
-        import netrc  # noqa: PLC0415 - slow, and not for a warm cache
-
-        host = urlsplit(self.address).hostname or ""
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            if login := netrc.netrc(self._netrc).authenticators(host):
-                return basic(login[0], login[2] or "")
-        return ""

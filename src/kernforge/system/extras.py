@@ -10,8 +10,8 @@ from kernforge.errors import MissingPackageError
 
 EXTRAS = {
     "build": (
-        *("abi3audit", "abi3info", "auditwheel", "elftools", "jinja2", "pydantic", "pypi_simple"),
-        *("requests", "rich", "tomlkit", "urllib3"),
+        *("abi3audit", "abi3info", "auditwheel", "elftools", "jinja2", "pydantic", "rich"),
+        "tomlkit",
     ),
     "trust": ("cryptography", "sigstore"),
     "bench": ("matplotlib", "pynvml"),

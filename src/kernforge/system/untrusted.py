@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,8 @@ SLACK = 64 << 20
 """Bytes of machine code that may be unpacked whatever their ratio."""
 SLOWEST = 1000
 """Bytes a second below which a download is aborted."""
+SILENCE_S = 30.0
+"""Seconds without a byte after which a request is aborted."""
 
 _WINDOW_S = 30.0  # over which the speed of a download counts
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -82,36 +85,85 @@ def parse_toml(data: bytes | str) -> dict[str, Any]:
     return document
 
 
+class Meter:
+    """The size and the time of one exchange: a request with its redirects, or all pages of a list.
+
+    Only content is progress: interim answers, headers and trailers may go on for half a minute.
+
+    Args:
+        source: what errors name.
+        most: bytes of content.
+        within_s: seconds for the whole; None for a file, whose size is not known.
+        silence_s: seconds without a byte.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        most: int,
+        within_s: float | None = None,
+        silence_s: float = SILENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._most, self._within_s, self._clock = source, most, within_s, clock
+        self._silence_s, self._total, self._start = silence_s, 0, clock()
+        # Who lets a server be silent for longer waits as long for its content.
+        self._window_s = _WINDOW_S * max(1.0, silence_s / SILENCE_S)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a request: what it sends is no time of the server."""
+        self._began, self._window = self._clock(), 0
+
+    def count(self, size: int) -> None:
+        """Count bytes of content."""
+        self._total, self._window = self._total + size, self._window + size
+        if self._total > self._most:
+            raise StreamError(
+                f"{self._source} sends more than the expected {self._most:,} bytes",
+                hint="the download was discarded; use another registry or index",
+            )
+        self.wait_s()
+
+    def left_s(self) -> float:
+        """Seconds until the whole exchange must be over."""
+        return math.inf if self._within_s is None else self._start + self._within_s - self._clock()
+
+    def wait_s(self) -> float:
+        """Seconds that the next read may take.
+
+        Raises:
+            StreamError: the time is over, or fewer than ``SLOWEST`` bytes a second came over half
+                a minute.
+        """
+        now, window, left = self._clock(), self._window, self.left_s()
+        passed = now - (self._start if left <= 0 else self._began)
+        slow = passed >= self._window_s and window < SLOWEST * passed
+        if left <= 0 or slow:
+            what = f"{window:,} bytes" if slow else "no complete answer"
+            raise StreamError(
+                f"{self._source} sent {what} in {passed:.0f} seconds",
+                hint="run the command again later, or use another server",
+            )
+        if passed >= self._window_s:
+            self.restart()
+        return min(left, self._silence_s)
+
+
 def bounded(
     chunks: Iterable[bytes],
     source: str,
     most: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[bytes]:
-    """The chunks of a download, with limits on its size and its speed.
+    """The chunks of a download, with limits on its size and its speed, see ``Meter``.
 
     Args:
         chunks: bytes as they arrive: a chunk that waits until it is full hides a slow server.
-
-    Raises:
-        StreamError: more came, or fewer than ``SLOWEST`` a second over half a minute.
     """
-    total = window = 0
-    began = clock()
+    meter = Meter(source, most, clock=clock)
     for chunk in chunks:
-        total, window = total + len(chunk), window + len(chunk)
-        if total > most:
-            raise StreamError(
-                f"{source} sends more than the expected {most:,} bytes",
-                hint="the download was discarded; use another registry or index",
-            )
-        if (passed := clock() - began) >= _WINDOW_S:
-            if window < SLOWEST * passed:
-                raise StreamError(
-                    f"{source} sent {window:,} bytes in {passed:.0f} seconds",
-                    hint="run the command again later, or use another server",
-                )
-            began, window = clock(), 0
+        meter.count(len(chunk))
         yield chunk
 
 

@@ -301,8 +301,9 @@ def as_a_whole(wheel: Distribution, wheels: Wheels) -> LockedWheel:
         return LockedWheel(file=wheel.file, sha256=wheel.sha256)
     wheels.progress.note(f"the index gives no SHA-256 of {wheel.file}: reading the whole wheel")
     hashed = hashlib.sha256()
-    for chunk in wheels.index.transport.body(wheel.url).chunks:
-        hashed.update(chunk)
+    with wheels.index.transport.body(wheel.url) as body:
+        for chunk in body.chunks:
+            hashed.update(chunk)
     return LockedWheel(file=wheel.file, sha256=hashed.hexdigest())
 
 

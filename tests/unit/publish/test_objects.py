@@ -14,8 +14,8 @@ import pytest
 
 from kernforge.errors import KernforgeError, RegistryError, UsageError
 from kernforge.publish.api import publish
-from kernforge.registry import remote
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system import http
 
 REPO, ROOT = "owner/toy", "kernels--owner--toy"
 CPU, CUDA = "torch-cpu", "torch-cuda"
@@ -24,7 +24,7 @@ KILLS = int(os.environ.get("KERNFORGE_TEST_KILLS", "8"))
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(http, "_WAITS_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@
 import pytest
 from support.registries import LIBRARY
 
-from kernforge.registry import remote
+from kernforge.system import http
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(http, "_WAITS_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from kernforge.errors import (
 )
 from kernforge.publish.api import publish
 from kernforge.registry.api import open_registry
-from kernforge.registry.http import BusyError
 from kernforge.registry.remote import Part
 from kernforge.system.environment import Environment
+from kernforge.system.http import BusyError
 
 REPO, VARIANT = "owner/toy", "torch-cpu"
 

@@ -12,7 +12,7 @@ from support.oci_registries import BASIC, BUNDLE, memory_registry, requests_made
 from support.registries import commit_of
 
 from kernforge.artifact.metadata import SIGNATURE
-from kernforge.errors import IntegrityError, RegistryError
+from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.publish.api import publish
 from kernforge.registry.api import _server, open_registry
 from kernforge.registry.oci import OciTransport
@@ -191,7 +191,7 @@ def test_no_login_goes_to_a_realm_without_encryption(tmp_path, monkeypatch):
     ) as server:
         host = server.url.removeprefix("https://")
         logins = (write_login(tmp_path / "config.json", host),)
-        with pytest.raises(RegistryError, match="is not encrypted"):
+        with pytest.raises(NetworkError, match="is not encrypted"):
             OciTransport(f"oci://{host}", logins).refs(REPO)
 
 
@@ -209,7 +209,7 @@ def test_tags_come_in_pages(served, build, fresh):
     served.before = pages
     assert fresh(served.location).refs(REPO) == dict.fromkeys(("main", "v1", "v1.0.0"), commit)
     following = '<file:///etc/passwd>; rel="next"'
-    with pytest.raises(RegistryError, match="which is not encrypted"):
+    with pytest.raises(NetworkError, match="which is not encrypted"):
         fresh(served.location).refs(REPO)
 
 

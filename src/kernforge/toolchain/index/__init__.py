@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's package indexes. requests is imported here alone."""
+"""The user's package indexes."""

@@ -1,28 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to the network: the only module that opens connections.
-
-It speaks http, https and file, retries what may pass, and turns every foreign exception into a
-``NetworkError`` once.
-"""
+"""Pages and files of package indexes: of http by ``system.http``, and of this machine."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
-import requests
-from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError
-from urllib3.util import Retry
-
-from kernforge._version import __version__
 from kernforge.errors import NetworkError
-from kernforge.system import untrusted
+from kernforge.system import http, untrusted
+from kernforge.system.environment import Environment, expanded
 from kernforge.toolchain.index import pip_config
 from kernforge.toolchain.index.pip_config import PipConfig
 
@@ -31,7 +23,16 @@ _ACCEPT_INDEX = (
     "text/html;q=0.01"
 )
 _CHUNK = 1 << 18
-_OK, _PARTIAL, _NOT_FOUND = 200, 206, 404
+_PARTIAL, _NOT_FOUND = 206, 404
+_HINTS = {
+    401: "give the credentials in the index URL or in ~/.netrc",
+    403: "the index refuses this file: check the credentials in the index URL or ~/.netrc",
+    404: "the index lists this file but does not have it",
+}
+_UNREACHABLE = (
+    f"{http.UNREACHABLE}; pip's options index-url, proxy and cert hold here; without a network a "
+    "project is built whose kernforge.lock is there and names what is in the store"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,103 +67,94 @@ class Body:
 
 
 class Transport:
-    """One session with the user's certificates, proxy and credentials (``.netrc`` included)."""
+    """Requests with pip's settings; a login is in the address or in ``.netrc``."""
 
     def __init__(self, config: PipConfig) -> None:
-        self._config = config
-        self._session = requests.Session()
-        # A server may ask to wait for hours: it is asked again within seconds, or not at all.
-        retry = Retry(
-            total=4,
-            connect=2,
-            backoff_factor=0.5,
-            status_forcelist=(429, 500, 502, 503, 504),
-            respect_retry_after_header=False,
+        self._client = http.Client(
+            login=_login,
+            hint=_UNREACHABLE,
+            proxy=config.proxy,
+            authorities=config.cert,
+            certificate=config.client_cert,
+            unverified=functools.partial(pip_config.is_trusted, config),
+            silence_s=config.timeout_s,
         )
-        adapter = HTTPAdapter(max_retries=retry, pool_maxsize=8)
-        self._session.mount("https://", adapter)
-        self._session.mount("http://", adapter)
-        self._session.headers["User-Agent"] = f"kernforge/{__version__}"
-        # The bytes on the wire must be the file's own: a range of a compressed body means nothing.
-        self._session.headers["Accept-Encoding"] = "identity"
-        if config.cert:
-            self._session.verify = config.cert
-        if config.client_cert:
-            self._session.cert = config.client_cert
-        if config.proxy:
-            self._session.proxies = {"http": config.proxy, "https": config.proxy}
+        self.close = self._client.close
         self.received = 0  # bytes of bodies and pages
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
 
     def page(self, url: str) -> Page | None:
         """Read an index page; None where there is none."""
         if path := local_path(url):
             return _local_page(path)
-        with self._get(url, {"Accept": _ACCEPT_INDEX}) as response:
-            if response.status_code == _NOT_FOUND:
-                return None
-            self._refuse(response)
-            data = b"".join(self._chunks(url, response, untrusted.DOCUMENT))
-            kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip()
-            # In whatever encoding, the names of wheels are ASCII.
-            return Page(url=response.url, text=data.decode(errors="replace"), content_type=kind)
+        return http.again(lambda: self._page(url))
 
-    def body(self, url: str, *, start: int = 0, stop: int | None = None) -> Body:
+    @contextlib.contextmanager
+    def body(self, url: str, *, start: int = 0, stop: int | None = None) -> Iterator[Body]:
         """Open a file, or a part of it.
 
         Args:
             start: the first byte; negative counts from the end, as in ``bytes=-n``.
             stop: one past the last byte; None reads to the end.
         """
-        if path := local_path(url):
-            return _local_body(path)
-        wanted = start != 0 or stop is not None
-        header = f"bytes={start}{'' if start < 0 else '-'}{'' if stop is None else stop - 1}"
-        response = self._get(url, {"Range": header} if wanted else {})
-        self._refuse(response)
-        ranged = response.status_code == _PARTIAL
-        length = response.headers.get("Content-Length", "")
-        first, total = 0, int(length) if length.isdigit() else None
-        if ranged:
-            first, total = _content_range(response)
-        most = untrusted.FILE
-        if ranged and (start < 0 or stop is not None):
-            most = -start if stop is None else stop - start
-        chunks = self._chunks(url, response, most)
-        return Body(start=first, total=total, ranged=ranged, chunks=chunks)
+        with contextlib.ExitStack() as stack:
+            if path := local_path(url):
+                yield _local_body(path, stack)
+                return
+            wanted = start != 0 or stop is not None
+            header = f"bytes={start}{'' if start < 0 else '-'}{'' if stop is None else stop - 1}"
+            headers, most = {"Range": header} if wanted else {}, untrusted.FILE
+            if wanted and (start < 0 or stop is not None):
+                most = -start if stop is None else stop - start
 
-    def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
-        verify = False if pip_config.is_trusted(self._config, url) else None
-        try:
-            return self._session.get(
-                url, headers=headers, stream=True, timeout=self._config.timeout_s, verify=verify
+            def opened() -> http.Response:
+                return stack.enter_context(self._request(url, headers, is_file=True))
+
+            response = http.again(opened)
+            ranged = response.status == _PARTIAL
+            length = response.headers.get("Content-Length", "")
+            first, total = 0, int(length) if length.isdecimal() else None
+            if ranged:
+                first, total = _content_range(response)
+            chunks = untrusted.bounded(
+                response.chunks(), http.bare(url), most if ranged else untrusted.FILE
             )
-        except requests.RequestException as error:
-            raise _unreachable(url, error) from error
+            yield Body(start=first, total=total, ranged=ranged, chunks=self._counted(chunks))
 
-    def _refuse(self, response: requests.Response) -> None:
-        if response.status_code in {_OK, _PARTIAL}:
-            return
-        response.close()
-        hint = {
-            401: "give the credentials in the index URL or in ~/.netrc",
-            403: "the index refuses this file: check the credentials in the index URL or ~/.netrc",
-            404: "the index lists this file but does not have it",
-        }.get(response.status_code, "try again later, or use another index")
-        raise NetworkError(f"{bare(response.url)}: HTTP {response.status_code}", hint=hint)
-
-    def _chunks(self, url: str, response: requests.Response, most: int) -> Iterator[bytes]:
+    def _page(self, url: str) -> Page | None:
         try:
-            with response:
-                arriving = iter(lambda: response.raw.read1(_CHUNK, decode_content=True), b"")
-                for chunk in untrusted.bounded(arriving, bare(url), most):
-                    self.received += len(chunk)
-                    yield chunk
-        except (requests.RequestException, HTTPError) as error:
-            raise _unreachable(url, error) from error
+            with self._request(url, {"Accept": _ACCEPT_INDEX}) as response:
+                data = b"".join(self._counted(response.chunks()))
+                kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip()
+                # In whatever encoding, the names of wheels are ASCII.
+                text = data.decode(errors="replace")
+                return Page(url=response.url, text=text, content_type=kind)
+        except http.StatusError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return None
+
+    @contextlib.contextmanager
+    def _request(
+        self, url: str, headers: Mapping[str, str], *, is_file: bool = False
+    ) -> Iterator[http.Response]:
+        meter = self._client.meter(url, is_file=is_file)
+        try:
+            with self._client.request(url, headers, meter=meter) as response:
+                yield response
+        except http.StatusError as error:
+            error.hint = _HINTS.get(error.status, error.hint)
+            raise
+
+    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.received += len(chunk)
+            yield chunk
+
+
+def _login(url: str) -> str:
+    """The login for an address: its own, or that of the user's netrc."""
+    netrc_file = expanded(Environment.live().variables.get("NETRC") or "~/.netrc")
+    return http.url_login(url) or http.netrc_login(netrc_file, url)
 
 
 def local_path(url: str) -> Path | None:
@@ -171,18 +163,15 @@ def local_path(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def _local_body(path: Path) -> Body:
+def _local_body(path: Path, stack: contextlib.ExitStack) -> Body:
     """A file of this machine, of which all is given whatever was asked for."""
     try:
-        stream, total = path.open("rb"), path.stat().st_size
+        stream: IO[bytes] = stack.enter_context(path.open("rb"))
+        total = path.stat().st_size
     except OSError as error:
         raise NetworkError(f"{path}: {error.strerror}") from error
-    return Body(start=0, total=total, ranged=False, chunks=_closing(stream))
-
-
-def _closing(stream: IO[bytes]) -> Iterator[bytes]:
-    with stream:
-        yield from iter(functools.partial(stream.read, _CHUNK), b"")
+    chunks = iter(functools.partial(stream.read, _CHUNK), b"")
+    return Body(start=0, total=total, ranged=False, chunks=chunks)
 
 
 def _local_page(path: Path) -> Page | None:
@@ -192,32 +181,11 @@ def _local_page(path: Path) -> Page | None:
     return Page(url=path.as_uri(), text=path.read_text(), content_type="text/html")
 
 
-def _content_range(response: requests.Response) -> tuple[int, int | None]:
+def _content_range(response: http.Response) -> tuple[int, int | None]:
     match = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if not match:
         raise NetworkError(
-            f"{bare(response.url)}: a partial answer that does not say which part it is",
+            f"{http.bare(response.url)}: a partial answer that does not say which part it is",
             hint="the index or a proxy before it breaks range requests; use another index",
         )
     return int(match[1]), None if match[2] == "*" else int(match[2])
-
-
-def _unreachable(url: str, error: Exception) -> NetworkError:
-    return NetworkError(
-        f"{bare(url)} cannot be read: {_reason(error)}",
-        hint="check the network and pip's index and proxy settings; without a network a project is "
-        "built whose kernforge.lock is there and names what is in the store",
-    )
-
-
-def _reason(error: Exception) -> str:
-    """Innermost reason of a chain of wrapped exceptions, in one line."""
-    while isinstance(error.args[0] if error.args else None, Exception):
-        error = error.args[0]
-    reason = getattr(error, "reason", None)
-    return " ".join(str(reason or error).split())[:300]
-
-
-def bare(url: str) -> str:
-    """Address without the credentials that it may carry."""
-    return re.sub(r"//[^/@]*@", "//", url.partition("#")[0])

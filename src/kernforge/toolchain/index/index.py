@@ -21,7 +21,6 @@ from packaging.utils import (
 )
 
 from kernforge.errors import ToolchainError
-from kernforge.system import untrusted
 from kernforge.system.environment import expanded
 from kernforge.toolchain.index import pip_config
 
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from packaging.utils import BuildTag
     from packaging.version import Version
 
-    from kernforge.toolchain.index.http import Page, Transport
+    from kernforge.toolchain.index.http import Transport
 
-_SHA256 = re.compile("[0-9a-f]{64}")
+_DEFAULT = "https://pypi.org/simple"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +65,11 @@ class Index:
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Index:
         """Indexes of this user: pip's configuration files and ``PIP_*`` variables."""
-        from pypi_simple import PYPI_SIMPLE_ENDPOINT  # noqa: PLC0415
-
         from kernforge.toolchain.index.http import Transport  # noqa: PLC0415
 
         names = pip_config.file_names(env, home=str(expanded("~")), prefix=sys.prefix)
         files = [(name, Path(name).read_text()) for name in names if Path(name).is_file()]
-        config = pip_config.read(files, env, default_index=PYPI_SIMPLE_ENDPOINT)
+        config = pip_config.read(files, env, default_index=_DEFAULT)
         return cls(config, Transport(config))
 
     def find(self, file: str, sha256: str) -> Distribution:
@@ -106,11 +103,13 @@ class Index:
                 hint="unset PIP_NO_INDEX or no-index in pip.conf, or name a directory of wheels "
                 "with PIP_FIND_LINKS; a build of which everything is in the store needs neither",
             )
+        from kernforge.toolchain.index.pages import listed_files  # noqa: PLC0415 - see the module
+
         name = canonicalize_name(project)
         listed: list[tuple[str, str, str]] = []
         for root in self.config.index_urls:
             if page := self.transport.page(f"{root.rstrip('/')}/{name}/"):
-                listed += _listed(name, page)
+                listed += listed_files(page)
         for link in self.config.find_links:
             place = Path(link.removeprefix("file://"))
             if place.is_dir():
@@ -118,45 +117,12 @@ class Index:
                     listed.append((path.name, path.resolve().as_uri(), ""))
             elif page := self.transport.page(link if "://" in link else place.resolve().as_uri()):
                 # It may list the files of many projects.
-                listed += [file for file in _listed(name, page) if _is_of(file[0], name)]
+                listed += [file for file in listed_files(page) if _is_of(file[0], name)]
         return tuple(made for file in listed for made in _distribution(*file))
 
 
 def _is_of(file: str, project: str) -> bool:
     return canonicalize_name(re.split(r"-\d", file, maxsplit=1)[0]) == project
-
-
-def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
-    """Name, address and hash of each file of an index page."""
-    from pypi_simple import ProjectPage  # noqa: PLC0415 - only where an index is asked
-
-    most = untrusted.MEMBERS
-
-    def refused(reason: str) -> ToolchainError:
-        return ToolchainError(
-            f"{page.url.partition('?')[0]} is not a page of a package index: {reason}",
-            hint="check index-url, extra-index-url and find-links in pip's configuration",
-        )
-
-    with untrusted.foreign_parser(refused):
-        if page.content_type.endswith("json"):
-            data = untrusted.parse_json(page.text)
-            listing = ProjectPage.from_json_data(data, base_url=page.url)
-        elif page.text.count("<") > most:
-            raise refused(f"it has more than {most:,} elements")
-        else:
-            listing = ProjectPage.from_html(project, page.text, base_url=page.url)
-        return [
-            (str(package.filename), str(package.url), _sha256(package.digests))
-            for package in listing.packages
-            if not package.is_yanked
-        ]
-
-
-def _sha256(digests: Mapping[str, object] | None) -> str:
-    """The hash among those of a file; empty where the page gives none, or gives something else."""
-    sha256 = (digests or {}).get("sha256", "")
-    return sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else ""
 
 
 def _distribution(file: str, url: str, sha256: str) -> Iterator[Distribution]:

@@ -125,16 +125,16 @@ class RemoteWheel(LocalWheel):
 
     def _open(self, tail: int) -> tuple[_Memory, zipfile.ZipFile]:
         """Memory of the archive's size with its last bytes; the kernel gives what is written."""
-        body = self._transport.body(self._url, start=-tail)
-        if not body.ranged or not body.total or body.total > untrusted.FILE:
-            raise RangesUnsupportedError(f"the server sends {self.name} only as a whole")
-        memory = _Memory(-1, body.total)
-        self._write(memory, body.start, body.read())
+        with self._transport.body(self._url, start=-tail) as body:
+            if not body.ranged or not body.total or body.total > untrusted.FILE:
+                raise RangesUnsupportedError(f"the server sends {self.name} only as a whole")
+            memory = _Memory(-1, body.total)
+            self._write(memory, body.start, body.read())
         return memory, zipfile.ZipFile(cast("IO[bytes]", memory))
 
     def _load(self, start: int, stop: int) -> None:
-        body = self._transport.body(self._url, start=start, stop=stop)
-        data = body.read()
+        with self._transport.body(self._url, start=start, stop=stop) as body:
+            data = body.read()
         if not body.ranged or body.start != start or len(data) != stop - start:
             raise NetworkError(
                 f"{self.name}: bytes {start} to {stop} were asked for, {len(data)} came",

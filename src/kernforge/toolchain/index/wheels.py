@@ -84,9 +84,9 @@ class Wheels:
             return LocalWheel(str(path))
         with files.staging(self._downloads) as directory:
             path = directory / file
-            body = self.index.transport.body(url)
-            advance = self.progress.fetching(file, body.total)
-            files.write_stream(path, body.chunks, advance)
+            with self.index.transport.body(url) as body:
+                advance = self.progress.fetching(file, body.total)
+                files.write_stream(path, body.chunks, advance)
             _verify(path, file, sha256)
             return LocalWheel(str(path))
 

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Pages and files of indexes; the limits of every client are in attacks_on_us."""
 
-import gzip
+import json
 
 import pytest
 from support import bad_server
 
-from kernforge.errors import NetworkError
-from kernforge.system import untrusted
-from kernforge.toolchain.index.http import Transport
+from kernforge.errors import NetworkError, ToolchainError
+from kernforge.system.http import basic
+from kernforge.toolchain.index.http import Page, Transport
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.pages import listed_files
 from kernforge.toolchain.index.pip_config import PipConfig
+
+WHEEL, HASH = "kit-1.0-py3-none-any.whl", "ab" * 32
+PLACE = f"https://files.example/simple/kit/{WHEEL}"
+LINK = f'<a href="{WHEEL}#sha256={HASH}">kit</a>'
 
 
 @pytest.fixture
@@ -18,37 +25,9 @@ def transport():
     found.close()
 
 
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(untrusted, "_WINDOW_S", 0.3)
-
-
-def test_a_page_without_end_is_left(transport):
-    refused = pytest.raises(NetworkError, match="more than the expected 64,000,000 bytes")
-    with bad_server.serve(bad_server.endless) as server, refused:
-        transport.page(f"{server.url}/simple/x/")
-
-
-def test_a_page_that_grows_is_left(transport):
-    packed = gzip.compress(bytes(100_000_000))
-
-    def answer(handler):
-        handler.start(Content_Length=len(packed), Content_Encoding="gzip")
-        handler.wfile.write(packed)
-
-    with bad_server.serve(answer) as server, pytest.raises(NetworkError, match="more than the"):
-        transport.page(f"{server.url}/simple/x/")
-
-
-READS = [lambda t, url: t.page(url), lambda t, url: t.body(url).read()]
-
-
-@pytest.mark.parametrize("read", READS, ids=["page", "body"])
-def test_what_drips_is_left(transport, short, read):
-    with bad_server.serve(bad_server.dripping) as server:
-        with pytest.raises(NetworkError, match=r"bytes in .* seconds"):
-            read(transport, f"{server.url}/simple/x/")
-        assert len(server.requests) == 1
+def read(transport, url, **part):
+    with transport.body(url, **part) as body:
+        return body.read()
 
 
 def test_a_range_that_is_longer_than_asked_for_is_left(transport):
@@ -58,10 +37,9 @@ def test_a_range_that_is_longer_than_asked_for_is_left(transport):
             handler.wfile.write(b"x" * 65536)
 
     with bad_server.serve(answer) as server:
-        with pytest.raises(NetworkError, match="more than the expected 10 bytes"):
-            transport.body(f"{server.url}/a.whl", start=10, stop=20).read()
-        with pytest.raises(NetworkError, match="more than the expected 100 bytes"):
-            transport.body(f"{server.url}/a.whl", start=-100).read()
+        for part, most in (({"start": 10, "stop": 20}, 10), ({"start": -100}, 100)):
+            with pytest.raises(NetworkError, match=f"more than the expected {most} bytes"):
+                read(transport, f"{server.url}/a.whl", **part)
 
 
 def test_an_interrupted_body_is_an_error(transport):
@@ -69,14 +47,73 @@ def test_an_interrupted_body_is_an_error(transport):
         handler.start(Content_Length=1000)
         handler.wfile.write(b"x" * 10)
 
-    with bad_server.serve(answer) as server, pytest.raises(NetworkError, match="cannot be read"):
-        transport.body(f"{server.url}/a.whl").read()
+    with bad_server.serve(answer) as server, pytest.raises(NetworkError, match="IncompleteRead"):
+        read(transport, f"{server.url}/a.whl")
 
 
-def test_a_server_that_asks_to_wait_for_a_day_is_not_waited_for(transport, monkeypatch):
-    waits = []
-    monkeypatch.setattr("urllib3.util.retry.time.sleep", waits.append)
-    busy = bad_server.serve(lambda handler: handler.start(429, Retry_After=10_000))
-    with busy as server, pytest.raises(NetworkError, match=r"429"):
-        transport.page(f"{server.url}/simple/x/")
-    assert sum(waits) < 60
+def listed(text, kind="text/html", url="https://files.example/simple/kit/"):
+    return listed_files(Page(url=url, text=text, content_type=kind))
+
+
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [
+        (LINK, PLACE),
+        (LINK.replace("simple", "SIMPLE").replace("a href", "A class=x HREF"), PLACE),
+        (f'<base href="/b/"><p>{LINK}<br>', f"https://files.example/b/{WHEEL}"),
+        (f'{LINK}<a href="old/{WHEEL}" data-yanked="broken">kit</a>', PLACE),
+        (f'<a href="file:///x/{WHEEL}"></a><a href="http://x/{WHEEL}"></a>{LINK}', PLACE),
+        (f'<a href="https://[::/{WHEEL}"></a><a href="https://h:p/{WHEEL}"></a>{LINK}', PLACE),
+        (f'<meta name="pypi:repository-version" content="1.9">{LINK}<form>', PLACE),
+    ],
+)
+def test_html_is_read_as_pep_503_says(page, place):
+    assert listed(page) == [(WHEEL, place, HASH)]
+
+
+def document(*files, edition="1.1"):
+    return json.dumps({"meta": {"api-version": edition}, "name": "kit", "files": files})
+
+
+def test_json_is_read_as_pep_691_says():
+    file = {"filename": WHEEL, "url": WHEEL, "hashes": {"sha256": HASH}, "yanked": False}
+    pages = document(file, {**file, "yanked": "broken"}, {**file, "url": "ftp://x/y"})
+    assert listed(pages, "application/vnd.pypi.simple.v1+json") == [(WHEEL, PLACE, HASH)]
+    bare = {"filename": WHEEL, "url": "/a.whl", "hashes": {"md5": "1"}}
+    assert listed(document(bare), "application/json")[0][2] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        (document(edition="2.0"), "application/json", "edition is 2.0"),
+        ("[]", "application/json", "is not a page of a package index"),
+        ('<meta name="pypi:repository-version" content="2.0">', "text/html", "edition is 2.0"),
+        ('<form action="/login"><input type="password"></form>', "text/html", "a sign-in page?"),
+    ],
+)
+def test_what_is_no_page_of_an_index_is_refused(text, kind, words):
+    with pytest.raises(ToolchainError, match=words):
+        listed(text, kind)
+
+
+def test_a_login_of_the_address_goes_to_its_host_alone():
+    """With a redirect and the links of a page, too."""
+    login = basic("me@home", "s:crt")
+
+    def page(handler):
+        if handler.path == "/simple/kit/":
+            handler.start(301, Location=f"{handler.server.url}/moved/", Content_Length=0)
+        else:
+            handler.start(Content_Type="text/html")
+            links = (f"{other.url}/{WHEEL}", f"/{WHEEL}")
+            handler.wfile.write("".join(f'<a href="{link}"></a>' for link in links).encode())
+
+    with bad_server.serve(lambda handler: handler.json({})) as other, bad_server.serve(page) as own:
+        config = PipConfig(index_urls=(own.url.replace("//", "//me%40home:s%3Acrt@") + "/simple",))
+        transport = Transport(config)
+        for each in Index(config, transport).distributions("kit"):
+            read(transport, each.url)
+        transport.close()
+        assert (set(own.tokens), set(other.tokens)) == ({login}, {""})
+        assert len(own.requests) == 3
