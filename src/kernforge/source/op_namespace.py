@@ -23,10 +23,12 @@ AT_LINK = "-DKERNFORGE_NAMESPACE_AT_LINK"
 _MACROS = (EXTENSION_NAME, "TVM_FFI_EXTENSION_NAME")
 _REGISTERS = re.compile(r"\bREGISTER_EXTENSION\s*\(\s*TORCH_EXTENSION_NAME\s*\)")
 _LIBRARY = re.compile(
-    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND\s*\(\s*TORCH_EXTENSION_NAME\s*,"
+    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND\s*\(\s*TORCH_EXTENSION_NAME\s*,"
 )
 # The macros with another name, or with a definition that is not kernforge's.
-_OTHERWISE = re.compile(r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND|REGISTER_EXTENSION)\b")
+_OTHERWISE = re.compile(
+    r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)\b"
+)
 _STABLE = re.compile(r"\bSTABLE_TORCH_LIBRARY")
 _STABLE_SINCE = (2, 10)
 _TEXT = """// The op namespace of one build, and Python's way into it.
@@ -42,11 +44,11 @@ __attribute__((visibility("default"))) struct _object* PyInit_{name}() {{
 """
 
 
-NamespaceUse: TypeAlias = Literal["none", "compiled", "module", "linked"]
+NamespaceUse: TypeAlias = Literal["none", "compiled", "module", "linked", "joined"]
 """How a unit gets the op namespace.
 
 It is not read; the unit is compiled with it; so, and it may hold Python's way into it; or the unit
-takes it at link time.
+takes it at link time, with Python's way into it or, as one that only adds operators, without.
 """
 
 
@@ -63,22 +65,22 @@ def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -
         return "none"
     registers = sum(len(_REGISTERS.findall(text)) for text in sources)
     old = torch and torch < _STABLE_SINCE and any(_STABLE.search(text) for text in sources)
-    if bundled and registers == 1 and torch and not old:
+    if bundled and registers <= 1 and torch and not old:
         rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in sources]
         if not any(_OTHERWISE.search(text) or any(m in text for m in _MACROS) for text in rest):
-            return "linked"
+            return "linked" if registers else "joined"
     return "module" if registers else "compiled"
 
 
 def together(uses: Sequence[NamespaceUse]) -> list[NamespaceUse]:
-    """How the units of one build use the namespace.
+    """How the units of one build use the namespace: a unit that may join is linked or compiled.
 
     The object that holds the name at link time has Python's way into it. So if a unit is compiled
     with its own, as where the preprocessor chooses one of two bindings, all are compiled with it.
     """
-    if "module" not in uses:
-        return list(uses)
-    return ["compiled" if one == "linked" else one for one in uses]
+    linked = "linked" in uses and "module" not in uses
+    at_link: NamespaceUse = "linked" if linked else "compiled"
+    return [at_link if one in {"linked", "joined"} else one for one in uses]
 
 
 def source(name: str) -> str:

@@ -9,7 +9,7 @@ NAME = "TORCH_EXTENSION_NAME"
 STABLE = f"STABLE_TORCH_LIBRARY_EXPAND({NAME}, ops) {{}}\n"
 FULL = f"TORCH_LIBRARY_EXPAND( {NAME} , ops) {{}}\nTORCH_LIBRARY_IMPL_EXPAND({NAME}, CPU, m) {{}}\n"
 MODULE = f"REGISTER_EXTENSION({NAME})\n"
-COMPILED, LINKED, OWN = "compiled", "linked", "module"
+COMPILED, LINKED, OWN, JOINED = "compiled", "linked", "module", "joined"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,9 @@ COMPILED, LINKED, OWN = "compiled", "linked", "module"
         pytest.param("int x;", "none", id="no use"),
         pytest.param(STABLE + MODULE, LINKED, id="stable"),
         pytest.param(FULL + MODULE, LINKED, id="full"),
-        pytest.param(STABLE, COMPILED, id="another unit is the module"),
+        pytest.param(STABLE, JOINED, id="another unit is the module"),
+        pytest.param(f"TORCH_LIBRARY_FRAGMENT_EXPAND({NAME}, m) {{}}", JOINED, id="more operators"),
+        pytest.param(f"TORCH_LIBRARY_FRAGMENT({NAME}, m) {{}}", COMPILED, id="by torch's own"),
         pytest.param(STABLE + MODULE + f"auto s = STRINGIFY({NAME});", OWN, id="as text"),
         pytest.param(STABLE + MODULE + f"#define NS {NAME}", OWN, id="by another name"),
         pytest.param(f"TORCH_LIBRARY({NAME}, m) {{}}" + MODULE, OWN, id="torch's own macro"),
@@ -42,4 +44,5 @@ def test_torch_before_its_stable_classes_had_a_namespace():
 def test_one_unit_with_a_module_of_its_own_has_all_compiled_with_the_name():
     nothing = "none"
     assert together([LINKED, OWN, nothing, COMPILED]) == [COMPILED, OWN, nothing, COMPILED]
-    assert together([LINKED, COMPILED, nothing]) == [LINKED, COMPILED, nothing]
+    assert together([LINKED, COMPILED, nothing, JOINED]) == [LINKED, COMPILED, nothing, LINKED]
+    assert together([JOINED, nothing]) == [COMPILED, nothing]

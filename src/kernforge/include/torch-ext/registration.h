@@ -9,6 +9,8 @@
 //   STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) { ops.impl("...", ...); }
 //   REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 //
+// Another source of the same kernel adds operators with STABLE_TORCH_LIBRARY_FRAGMENT_EXPAND.
+//
 // This header includes nothing of torch: include <torch/library.h> or
 // <torch/csrc/stable/library.h> before the first use, whichever the binding speaks.
 //
@@ -103,6 +105,13 @@ extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[
       torch::Library::DEF, &kernforge_define, kernforge_namespace, std::nullopt, __FILE__, \
       __LINE__);                                                                           \
   void kernforge_define(torch::Library& MODULE)
+#define TORCH_LIBRARY_FRAGMENT_EXPAND(NAME, MODULE) \
+  KERNFORGE_FRAGMENT(MODULE, CONCAT(kernforge_extend_, __COUNTER__))
+#define KERNFORGE_FRAGMENT(MODULE, FUNCTION)                                                       \
+  static void FUNCTION(torch::Library&);                                                           \
+  static const torch::detail::TorchLibraryInit CONCAT(FUNCTION, _done)(                            \
+      torch::Library::FRAGMENT, &FUNCTION, kernforge_namespace, std::nullopt, __FILE__, __LINE__); \
+  void FUNCTION(torch::Library& MODULE)
 #define TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \
   KERNFORGE_IMPL(DEVICE, MODULE, CONCAT(kernforge_implement_, __COUNTER__))
 #define KERNFORGE_IMPL(DEVICE, MODULE, FUNCTION)                         \
@@ -118,6 +127,14 @@ extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[
       torch::stable::detail::StableLibrary::Kind::DEF, &kernforge_define, kernforge_namespace, \
       nullptr, __FILE__, __LINE__);                                                            \
   void kernforge_define(torch::stable::detail::StableLibrary& MODULE)
+#define STABLE_TORCH_LIBRARY_FRAGMENT_EXPAND(NAME, MODULE) \
+  KERNFORGE_STABLE_FRAGMENT(MODULE, CONCAT(kernforge_extend_, __COUNTER__))
+#define KERNFORGE_STABLE_FRAGMENT(MODULE, FUNCTION)                                         \
+  static void FUNCTION(torch::stable::detail::StableLibrary&);                              \
+  static const torch::stable::detail::StableTorchLibraryInit CONCAT(FUNCTION, _done)(       \
+      torch::stable::detail::StableLibrary::Kind::FRAGMENT, &FUNCTION, kernforge_namespace, \
+      nullptr, __FILE__, __LINE__);                                                         \
+  void FUNCTION(torch::stable::detail::StableLibrary& MODULE)
 #define STABLE_TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \
   KERNFORGE_STABLE_IMPL(DEVICE, MODULE, CONCAT(kernforge_implement_, __COUNTER__))
 #define KERNFORGE_STABLE_IMPL(DEVICE, MODULE, FUNCTION)                                 \
@@ -136,8 +153,11 @@ extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[
 
 // torch's macros of the same names without _EXPAND, with NAME expanded first.
 #define TORCH_LIBRARY_EXPAND(NAME, MODULE) TORCH_LIBRARY(NAME, MODULE)
+#define TORCH_LIBRARY_FRAGMENT_EXPAND(NAME, MODULE) TORCH_LIBRARY_FRAGMENT(NAME, MODULE)
 #define TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) TORCH_LIBRARY_IMPL(NAME, DEVICE, MODULE)
 #define STABLE_TORCH_LIBRARY_EXPAND(NAME, MODULE) STABLE_TORCH_LIBRARY(NAME, MODULE)
+#define STABLE_TORCH_LIBRARY_FRAGMENT_EXPAND(NAME, MODULE) \
+  STABLE_TORCH_LIBRARY_FRAGMENT(NAME, MODULE)
 #define STABLE_TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \
   STABLE_TORCH_LIBRARY_IMPL(NAME, DEVICE, MODULE)
 
