@@ -362,7 +362,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/author/add-gradients.md"
 def test_the_page_on_gradients_runs(home, kept_home):
     jit_homes.lend_results(home, kept_home)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {}
     for block in blocks:
         exec(block, names)  # noqa: S102

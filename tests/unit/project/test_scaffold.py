@@ -52,7 +52,7 @@ def test_every_placeholder_is_filled(tmp_path):
     assert tomllib.loads(files["build.toml"])["general"]["license"] == "Apache-2.0"
     assert "SPDX-License-Identifier: Apache-2.0\n" in files["my_relu_cpu.cpp"]
     assert "my-relu" in files["CARD.md"]
-    module = ast.parse(files["torch-ext/my_relu/__init__.py"])
+    module = ast.parse(files["torch-ext/my_relu/_my_relu.py"])
     assert "my_relu" in {n.name for n in module.body if isinstance(n, ast.FunctionDef)}
 
 

@@ -50,6 +50,14 @@ def test_a_wrong_return_of_the_author_is_named(wrong, message):
         trial.case().check(torch.ones(3))
 
 
+def test_a_reference_in_float64_throughout_is_named_where_rounding_is_judged():
+    inputs = {"inputs": lambda draw, shape: (draw(shape),)}
+    declared = op_tests(op=abs, reference=lambda x: x.double().abs(), **inputs).declared
+    case = Trial(declared=declared, op=abs, draw=DRAW, shape=(300,)).case()
+    with pytest.raises(AssertionError, match=r"leave its \.double\(\) out"):
+        case.check(case.args[0].abs() * (1 + 2**-21))
+
+
 SHAPE = (6, 9)
 
 

@@ -32,8 +32,8 @@ TestKernel = op_tests(
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_16_bit_pattern(kernel, device, dtype):
     x = torch.arange(-(2**15), 2**15).to(torch.int16).view(getattr(torch, dtype)).to(device)
-    want = reference.__PYTHON_NAME__(x, 1.0)
-    assert_near(kernel.__PYTHON_NAME__(x, 1.0), want, want.to(x.dtype))
+    exact, same = (reference.__PYTHON_NAME__(each, 1.0) for each in (x.double(), x))
+    assert_near(kernel.__PYTHON_NAME__(x, 1.0), exact, same)
 
 
 # [gradient]
@@ -42,6 +42,13 @@ def test_the_gradient_at_special_values(kernel, device):
     x = torch.tensor([0.0, -0.0, inf, -inf, nan, -1.0, 1.0], device=device, requires_grad=True)
     kernel.__PYTHON_NAME__(x, 2.0).sum().backward()
     assert x.grad.tolist() == [0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 2.0]
+
+
+def test_a_second_derivative_is_an_error(kernel, device):
+    x = torch.ones(3, device=device, requires_grad=True)
+    (gradient,) = torch.autograd.grad(kernel.__PYTHON_NAME__(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        gradient.sum().backward()
 
 
 # [end]
