@@ -23,7 +23,8 @@ def team(tmp_path, usual_hub, write_variant):
     theirs = write_variant(tmp_path / "theirs", variant="torch-universal", name="relu", files=RELU)
     usual_hub.add("kernels-community/relu", "v1", contents(theirs))
     top = tmp_path / "work"
-    variant = {"variant": "torch-universal", "name": "my-kernel", "files": RELU}
+    mine = {path: text.replace("relu", "my_kernel") for path, text in RELU.items()}
+    variant = {"variant": "torch-universal", "name": "my-kernel", "files": mine}
     write_variant(top / "my-kernel/build", **variant)
     (top / "my-kernel/build.toml").write_text(
         '[general]\nname = "my-kernel"\nversion = 1\nedition = 5\nlicense = "Apache-2.0"\n'
