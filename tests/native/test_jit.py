@@ -16,7 +16,13 @@ import pytest
 from support import jit_homes, processes, projects
 
 import kernforge
-from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
+from kernforge.errors import (
+    BuildError,
+    KernforgeError,
+    MissingPackageError,
+    StorageError,
+    UsageError,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -109,21 +115,53 @@ def test_a_changed_header_rebuilds_the_module(tmp_path, monkeypatch, include, fl
         assert made.value() == value
 
 
-def test_no_compile_allows_cache_hits_only(monkeypatch):
-    plain("shared", 1)
-    monkeypatch.setenv("KERNFORGE_NO_COMPILE", "1")
+@pytest.mark.parametrize(
+    ("forbids", "path", "said"),
+    [
+        ("1", os.environ["PATH"], "KERNFORGE_NO_COMPILE=1 forbids"),
+        ("1", "/nowhere", "KERNFORGE_NO_COMPILE=1 forbids"),
+        ("", "/nowhere", "no C++ compiler is installed"),
+    ],
+)
+def test_the_store_serves_where_nothing_can_be_compiled(home, tmp_path, forbids, path, said):
+    source = tmp_path / "on_disk.cpp"
+    source.write_text(PLAIN % 2)
+    plain("inline", 1)
+    kernforge.load("on_disk", source)
     program = (
         "import kernforge, sys\n"
-        "load = lambda text: kernforge.load_inline('shared', text, no_implicit_headers=True)\n"
+        "load = lambda text: kernforge.load_inline('inline', text, no_implicit_headers=True)\n"
         "assert load(sys.argv[1]).value() == 1\n"
+        "assert kernforge.load('on_disk', sys.argv[3]).value() == 2\n"
         "try:\n"
         "    load(sys.argv[2])\n"
         "except kernforge.errors.ToolchainError as error:\n"
-        "    assert 'KERNFORGE_NO_COMPILE=1 forbids' in error.message, error.message\n"
+        "    assert error.message.startswith('inline.so is not in the store'), error.message\n"
+        "    assert sys.argv[4] in error.message, error.message\n"
+        "    assert 'compiled from cpp_sources:' in error.hint, error.hint\n"
         "else:\n"
         "    raise SystemExit('it compiled')\n"
     )
-    subprocess.run([sys.executable, "-c", program, PLAIN % 1, PLAIN % 2], check=True)
+    argv = [sys.executable, "-c", program, PLAIN % 1, PLAIN % 3, source, said]
+    environment = {"KERNFORGE_HOME": str(home), "PATH": path, "KERNFORGE_NO_COMPILE": forbids}
+    subprocess.run(argv, env=environment, check=True)
+
+
+@pytest.mark.parametrize("fails", ["*", "*-[cM]*"], ids=["driver", "cc1plus"])
+def test_a_compiler_that_needs_a_library_path_gets_it(tmp_path, monkeypatch, fails):
+    """Compilers of module systems do."""
+    words, compiler = "libisl.so.23: cannot open shared object file", tmp_path / "g++"
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$LD_LIBRARY_PATH,$*" in {tmp_path},*) exec /usr/bin/g++ "$@";;\n'
+        f'{fails}) echo {words!r} >&2; exit 127;; esac\nexec /usr/bin/g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    with pytest.raises(KernforgeError, match=words):
+        plain("module_system", 1)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert plain("module_system", 1).value() == 1
 
 
 def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):

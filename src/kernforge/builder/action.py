@@ -47,7 +47,9 @@ class ActionContext:
         trees: real path of each toolchain tree by name.
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
-        compiles: whether an action may run; otherwise its result must be in the store.
+        refusal: why no action can run, as the end of a sentence: then the store has to have what
+            is asked for. Empty otherwise.
+        library_path: the ``LD_LIBRARY_PATH`` that compilers need; empty for most.
         whole_headers: sources that slim headers of torch did not serve; their edits skip them.
     """
 
@@ -58,7 +60,8 @@ class ActionContext:
     sandbox: Sandbox = sandbox.OFF
     keeps_failed: bool = True
     seconds: float = LIMIT_S
-    compiles: bool = True
+    refusal: str = ""
+    library_path: str = ""
     whole_headers: set[str] = field(default_factory=set)
 
     @property
@@ -215,7 +218,9 @@ def _run_in(
     paths = {name: directory.tree(name) for name in directory.trees}
     paths["threads"] = str(threads)
     argv = tuple(resolve(part, paths) for part in action.argv)
-    command = sandbox.command(context.sandbox, directory, argv, context.seconds)
+    command = sandbox.command(
+        context.sandbox, directory, argv, context.seconds, context.library_path
+    )
     try:
         done = context.runner(command)
     except FileNotFoundError as error:

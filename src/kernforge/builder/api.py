@@ -39,7 +39,7 @@ from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
 from kernforge.system.process import Runner, run
 from kernforge.system.tables import counted, size
-from kernforge.toolchain import lockfile
+from kernforge.toolchain import lockfile, used
 from kernforge.toolchain.lockfile import Lock
 
 # Packages that the rules for machine code need.
@@ -158,11 +158,14 @@ def build_project(
     store, events = workspace.store, request.events
     for note in planned.notes:
         events.note(note)
-    results.pull(planned.plan, store)
+    refusal = workspace.compiler.refusal
+    results.pull(planned.plan, store, compiles=not refusal)
     isolation = _isolation(workspace, planned.plan, request)
     missing = [each for each in planned.plan.actions if not store.has(STORE_KIND, each.key)]
     # Where other machines run the actions, no tree is needed here.
-    names = set() if request.pool else {name for action in missing for name in action.trees}
+    names = (
+        set() if request.pool or refusal else {name for action in missing for name in action.trees}
+    )
     trees = tree_paths(workspace, names, planned.lock)
     if received := workspace.wheels.received:
         events.note(f"{size(received)} came over the network")
@@ -172,9 +175,11 @@ def build_project(
         runner=request.runner,
         jobs=request.jobs,
         sandbox=isolation,
-        compiles=workspace.environment.may_compile,
+        refusal=refusal,
+        library_path=workspace.library_path,
     )
-    plan = request.edited(workspace, planned, context) if request.edited else planned.plan
+    edited = None if refusal else request.edited
+    plan = edited(workspace, planned, context) if edited else planned.plan
     pool = request.pool(workspace, planned, context) if request.pool else None
     outcome = executor.run_actions(plan, context, events, pool=pool)
     origin = request.origin or _origin(workspace, planned)
@@ -230,6 +235,8 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     if isinstance(lock, str):
         wanted = needs(workspace, request.targets)
         lock, written = ensure_lock(workspace, wanted, lock)
+        if not workspace.compiler.refusal:
+            used.record(workspace.environment.home, lock)
         if written:
             path = workspace.project.root / lockfile.FILE_NAME
             notes = [f"wrote {path}: keep it in version control"]
@@ -253,9 +260,10 @@ def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandb
     """
     mode, store = request.isolation, workspace.store
     unisolated = results.unisolated([action.key for action in plan.actions], store)
-    if mode == "off" or not unisolated:
+    refused = workspace.compiler.refusal and mode != "required"
+    if mode == "off" or not unisolated or refused:
         return replace(sandbox.OFF, wanted=mode)
-    chosen = sandbox.probe(mode, workspace.compiler.path, run)
+    chosen = sandbox.probe(mode, workspace.compiler.path, run, workspace.library_path)
     if not chosen.isolates:
         request.events.note(f"note: actions run without a sandbox: {chosen.reason}")
     elif mode == "required" or request.pool is None:

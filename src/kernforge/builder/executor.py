@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernforge.builder import action as execute_action, results, sandbox
+from kernforge.builder import action as execute_action, graph, results, sandbox
 from kernforge.builder.action import ActionContext, Done, Failure
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths
@@ -174,7 +174,10 @@ class _Loop:
         store, actions = self._context.store, {each.key: each for each in self._plan.actions}
         running: dict[concurrent.futures.Future[Done], Job] = {}
         waiting: dict[str, Job] = {}
-        results.evict_corrupt(self._plan, store)
+        results.evict_corrupt(self._plan, store, compiles=not self._context.refusal)
+        if self._context.refusal:
+            self._reuse()
+            return
         expected = {
             key: self._measures.expect(action)
             for key, action in actions.items()
@@ -190,13 +193,6 @@ class _Loop:
                 elif store.use(STORE_KIND, key):
                     self._note(action, Done())
                     order.done(key)
-                elif not self._context.compiles:
-                    raise ToolchainError(
-                        f"{action.title} is not in the store, and KERNFORGE_NO_COMPILE=1 forbids "
-                        "to compile it",
-                        hint="compile it before, on the same system with the same compiler and "
-                        "torch, into this store (KERNFORGE_HOME)",
-                    )
                 else:  # a result without an estimate was evicted since
                     waiting[key] = Job(
                         action=action,
@@ -222,6 +218,23 @@ class _Loop:
                 else:
                     self._note(job.action, done, job.started)
                     order.done(job.action.key)
+
+    def _reuse(self) -> None:
+        """Take all that is asked for from the store; what went into it need not be there."""
+        store, plan = self._context.store, self._plan
+        needed = {key for action in plan.actions for key in action.needs}
+        asked = [action for action in plan.actions if action.key not in needed]
+        if missing := [each for each in asked if not store.use(STORE_KIND, each.key)]:
+            behind = [a.title for each in missing for a in graph.behind(plan, each.key) if a.source]
+            names = ", ".join(each.outputs[0] for each in missing)
+            made_of = f" from {', '.join(dict.fromkeys(behind))}" if behind else ""
+            raise ToolchainError(
+                f"{names} is not in the store ({store.root}), and {self._context.refusal}",
+                hint=f"it would be compiled{made_of}: run the same program where a compiler is, "
+                "with the same sources, flags, torch, Python and GPU, and use that KERNFORGE_HOME",
+            )
+        for action in asked:
+            self._note(action, Done())
 
     def _run(self, job: Job) -> Done:
         return execute_action.run_action(job.action, self._plan, self._context, threads=job.threads)

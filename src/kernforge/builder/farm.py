@@ -324,7 +324,10 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             trees=tree_paths(workspace, action.trees, task.lock),
             runner=run,
             jobs=threads,
-            sandbox=sandbox.probe(task.sandbox, workspace.compiler.path, run),
+            sandbox=sandbox.probe(
+                task.sandbox, workspace.compiler.path, run, workspace.library_path
+            ),
+            library_path=workspace.library_path,
         )
         done = execute_action.run_action(action, plan, context, threads=threads)
     known = done.failure or (store.shared and (STORE_KIND, action.key) in store.shared.good)

@@ -56,7 +56,13 @@ class History:
     @property
     def is_valid_here(self) -> bool:
         """Whether this machine has the same headers."""
-        return all(sha256(path) == digest for path, digest in self.headers.items())
+        return self.fits(compiles=True)
+
+    def fits(self, *, compiles: bool) -> bool:
+        """Whether this machine has the same headers; if it does not compile, no others."""
+        here = ((sha256(path), digest) for path, digest in self.headers.items())
+        known = "" not in self.headers  # a corrupt history
+        return known and all(new == old or not (new or compiles) for new, old in here)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,28 +83,31 @@ class ActionRecord:
     isolated: bool
 
 
-def pull(plan: Plan, store: Store) -> None:
+def pull(plan: Plan, store: Store, *, compiles: bool = True) -> None:
     """Fetch results from the shared store."""
     if store.shared:
         with concurrent.futures.ThreadPoolExecutor(_PULLS) as pool:
             list(pool.map(lambda action: store.bring(STORE_KIND, action.key), plan.actions))
-    evict_corrupt(plan, store)
+    evict_corrupt(plan, store, compiles=compiles)
 
 
-def evict_corrupt(plan: Plan, store: Store) -> None:
+def evict_corrupt(plan: Plan, store: Store, *, compiles: bool = True) -> None:
     """Evict results that the plan depends on and that are corrupt, or of other headers.
 
     Results that nothing reads are passed over: to hash them takes longer than a build with
     nothing to do.
+
+    Args:
+        compiles: whether this machine can make them again.
     """
     needs = {action.key: action.needs for action in plan.actions}
     wanted = set(needs) - {key for needed in needs.values() for key in needed}
     for action in reversed(plan.actions):
-        if action.key in wanted and not _is_sound(store, action.key):
+        if action.key in wanted and not _is_sound(store, action.key, compiles):
             wanted |= action.needs
 
 
-def _is_sound(store: Store, key: str) -> bool:
+def _is_sound(store: Store, key: str, compiles: bool) -> bool:  # noqa: FBT001
     """Whether a result is intact and valid here; evicts one that is not."""
     tree = store.use(STORE_KIND, key)
     if tree is None:
@@ -108,7 +117,7 @@ def _is_sound(store: Store, key: str) -> bool:
     # An action leaves no link in a result.
     made = {n: "" if (tree / n).is_symlink() else sha256(str(tree / n)) for n in outputs}
     if outputs and made == outputs:
-        if history.is_valid_here:
+        if history.fits(compiles=compiles):
             return True
     else:
         store.note(f"the store's {STORE_KIND}/{key[:12]} was corrupt: it is evicted and made again")
@@ -188,9 +197,9 @@ def copy_output(store: Store, key: str, output: str, target: Path) -> None:
         )
 
 
-def is_valid(kind: str, tree: Path) -> bool:
+def is_valid(kind: str, tree: Path, *, compiles: bool = True) -> bool:
     """Whether a tree is no result, or one that is valid here."""
-    return kind != STORE_KIND or read_history(tree).is_valid_here
+    return kind != STORE_KIND or read_history(tree).fits(compiles=compiles)
 
 
 def is_isolated_and_valid(kind: str, tree: Path) -> bool:

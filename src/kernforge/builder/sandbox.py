@@ -129,13 +129,14 @@ def fixed_path(key: str) -> str:
     return f"{PLACE}/kernforge-{key[:KEY_LENGTH]}"
 
 
-def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
+def environment(inside: str, programs: Mapping[str, str], library_path: str = "") -> dict[str, str]:
     """The whole environment of an action; directories of its programs come first in the path."""
     directories = [str(Path(program).parent) for program in programs.values()]
     path = dict.fromkeys([*directories, "/usr/bin", "/bin"])
     return {
         "HOME": f"{inside}/tmp",
         "LC_ALL": "C",
+        **({"LD_LIBRARY_PATH": library_path} if library_path else {}),
         "PATH": ":".join(path),
         "SOURCE_DATE_EPOCH": str(EPOCH),
         # GCC adds what it opens to this list, also where nvcc starts it.
@@ -145,16 +146,18 @@ def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
+def probe(mode: Mode, compiler: str, runner: Runner, library_path: str = "") -> Sandbox:
     """Try the sandbox on this machine.
 
     Args:
         compiler: path of the host compiler, which must be visible inside.
+        library_path: the ``LD_LIBRARY_PATH`` that it needs.
     """
     if mode == "off":
         return OFF
-    argv = (*_prefix(_mounts(None, {"cxx": compiler}), "/"), compiler, "--version")
-    done = runner(Command(argv=argv, env={}))
+    mounts = _mounts(None, {"cxx": compiler}, library_path)
+    argv = (*_prefix(mounts, "/"), compiler, "--version")
+    done = runner(Command(argv=argv, env={"LD_LIBRARY_PATH": library_path} if library_path else {}))
     if done.returncode == 0:
         return Sandbox(isolates=True, wanted=mode)
     reason = (done.stderr.strip() or "refused").splitlines()[-1]
@@ -181,14 +184,18 @@ def command(
     directory: ActionDirectory,
     argv: tuple[str, ...],
     seconds: float = LIMIT_S,
+    library_path: str = "",
 ) -> Command:
-    """Command that runs an action in its directory."""
-    env = environment(
-        directory.inside, {k: v for k, v in directory.trees.items() if Path(v).is_file()}
-    )
+    """Command that runs an action in its directory.
+
+    Args:
+        library_path: the ``LD_LIBRARY_PATH`` that its compilers need.
+    """
+    programs = {k: v for k, v in directory.trees.items() if Path(v).is_file()}
+    env = environment(directory.inside, programs, library_path)
     if not sandbox.isolates:
         return Command(argv=argv, cwd=directory.work, env=env, timeout=seconds)
-    mounts = _mounts(directory, directory.trees)
+    mounts = _mounts(directory, directory.trees, library_path)
     inside = f"{directory.inside}/{WORK}"
     words = _prefix(mounts, inside) + argv
     return Command(argv=words, cwd=directory.work, env=env, timeout=seconds)
@@ -217,7 +224,9 @@ def by_hand(repeated: Command) -> str:
     return f"#!/bin/sh\ncd {shlex.quote(str(repeated.cwd))} && exec {line}\n"
 
 
-def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mounts:
+def _mounts(
+    directory: ActionDirectory | None, trees: Mapping[str, str], library_path: str = ""
+) -> _Mounts:
     """Mounts of a sandbox: binds as (source, target, writable), links as (text, path)."""
     binds: list[tuple[str, str, bool]] = []
     links: list[tuple[str, str]] = []
@@ -238,6 +247,7 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mou
                 links.append((str(Path(part).readlink()), part))
             else:
                 binds.append((os.path.realpath(part), part, False))
+    binds += [(str(p.resolve()), str(p), False) for p in _outside(library_path, prefixes)]
     if directory is not None:
         binds.append((str(directory.path), directory.inside, True))
         binds += [
@@ -268,6 +278,14 @@ def _prefixes(program: str) -> Iterator[str]:
         prefix = str(path.parents[1])  # it is in PREFIX/bin
         if prefix != "/" and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM)):
             yield prefix
+
+
+def _outside(library_path: str, prefixes: Iterable[str]) -> Iterator[Path]:
+    """Directories of an LD_LIBRARY_PATH that are not seen otherwise."""
+    seen = tuple(f"{top}/" for top in (*_SYSTEM, *prefixes))
+    for folder in library_path.split(":"):
+        if folder.startswith("/") and Path(folder).is_dir() and not f"{folder}/".startswith(seen):
+            yield Path(folder)
 
 
 def _private(prefix: str) -> bool:

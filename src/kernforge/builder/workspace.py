@@ -30,6 +30,7 @@ from kernforge.toolchain import (
     installed,
     lockfile,
     resolver,
+    used,
 )
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.wheels import Progress, Wheels
@@ -68,6 +69,12 @@ class Workspace:
             variants += targets.for_another_cpu(considered, other)
         return tuple(variants)
 
+    @property
+    def library_path(self) -> str:
+        """The ``LD_LIBRARY_PATH`` that the compilers need; empty for most."""
+        toolkit = self.local_parts.cuda
+        return self.compiler.library_path or (toolkit.library_path if toolkit else "")
+
     def compiler_for(self, cpu: str) -> Compiler:
         """The compiler for a processor; empty means this machine's."""
         return find_cross(cpu, self.environment) if cpu else self.compiler
@@ -100,14 +107,18 @@ def open_workspace(
     """
     eviction.limit(environment)  # refused before anything is compiled
     store = Store(environment.home / "store", shared)
-    store.note, store.accepts = progress.note, results.is_valid
-    variables = environment.variables
+    variables, cpu = environment.variables, this_cpu()
+    compiler = cxx or host_compiler.find(variables, run)
+    if not environment.may_compile:
+        compiler = replace(compiler, refusal=used.FORBIDDEN)
+    store.note = progress.note
+    store.accepts = functools.partial(results.is_valid, compiles=not compiler.refusal)
     return Workspace(
         project=project,
-        compiler=cxx or host_compiler.find(variables, run),
+        compiler=compiler,
         store=store,
         wheels=Wheels.of(variables, store.root / "downloads", progress),
-        cpu=this_cpu(),
+        cpu=cpu,
         local_parts=local_parts or LocalParts(),
         environment=environment,
     )
@@ -129,7 +140,7 @@ def cpu_of(system: str) -> str:
 
 def find_cross(cpu: str, environment: Environment) -> Compiler:
     """The compiler of this machine for another processor."""
-    return host_compiler.find_cross(cpu, environment.variables.get("PATH", ""), run)
+    return host_compiler.find_cross(cpu, environment.variables, run)
 
 
 def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[TargetCandidate, ...]:

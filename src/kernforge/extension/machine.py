@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ from kernforge.system import extras
 from kernforge.system.environment import Environment
 from kernforge.system.machine import cores
 from kernforge.system.process import run
-from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver
+from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver, used
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, Tree
+from kernforge.toolchain.lockfile import Lock, LockedTree, Tree
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.releases import USUAL
 
@@ -62,15 +63,22 @@ def find_toolchain(
     parts = {}
     if needs.torch:
         parts["torch"] = installed.identify_torch(package, _records(environment))
-    cuda = torch_cuda or USUAL if needs.cuda else None
-    if cuda and (home := _installed_toolkit(environment, torch_cuda)):
+    compiler, cuda = find_compiler(environment), torch_cuda or USUAL if needs.cuda else None
+    library_path = compiler.library_path
+    recorded = used.toolkit(environment.home, torch_cuda) if cuda and compiler.refusal else None
+    if recorded:
+        cuda = recorded
+    elif cuda and (home := _installed_toolkit(environment, torch_cuda)):
         parts["cuda"], cuda = home, home.version
+        library_path = library_path or home.library_path
     lock, trees = provide(
         environment, needs, LocalParts(trees=parts), progress, torch=series, cuda=cuda
     )
     if needs.python:
-        trees["python"] = str(installed.python_headers())
-        lock = lock.having(installed.identify_python())
+        lock = lock.having(used.find_python(environment.home, compiler))
+        trees["python"] = sysconfig.get_path("include")
+    if not compiler.refusal:
+        used.record(environment.home, lock)
     archs = _archs(environment, torch) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
@@ -83,6 +91,8 @@ def find_toolchain(
         archs=tuple(word for arch in archs for word in arch.gencode()),
         lock=lock,
         cpu=this_cpu(),
+        refusal=compiler.refusal,
+        library_path=library_path,
         paths=trees,
     )
 
@@ -98,6 +108,8 @@ def provide(
 ) -> tuple[Lock, dict[str, str]]:
     """Lock and real paths of compiler, torch's headers and toolkit; what is missing is fetched.
 
+    Where nothing can be compiled, they are those that the store was last used with.
+
     Args:
         cuda: version of the toolkit, if one is needed.
     """
@@ -110,7 +122,13 @@ def provide(
     local = {tree: here.locked for tree in wanted if (here := parts.of(tree))}
     fetched = [tree for tree in wanted if tree not in local]
     home, cpu = environment.home, this_cpu()
-    found = resolver.complete(home, fetched, wheels, cpu=cpu, local_parts=parts)
+    known = used.read(home) if compiler.refusal else None
+    if known:
+        # A tree that no plan has used is in no key.
+        unknown = {t.name: LockedTree(kind=t.kind, version=t.version) for t in fetched}
+        found = replace(known, trees={**unknown, **known.part(unknown).trees})
+    else:
+        found = resolver.complete(home, fetched, wheels, cpu=cpu, local_parts=parts)
     toolchains = Toolchains(store, wheels, parts)
     trees = found.having(*local.values()).trees
     lock = Lock(
@@ -118,7 +136,8 @@ def provide(
         compilers={"cxx": host_compiler.locked(compiler, run, _records(environment))},
         trees=trees,
     )
-    paths = {name: str(toolchains.path(tree)) for name, tree in trees.items()}
+    place = toolchains.planned_path if known else toolchains.path
+    paths = {name: str(place(tree)) for name, tree in trees.items()}
     return lock, {"cxx": compiler.path, **paths}
 
 
@@ -134,7 +153,8 @@ def _records(environment: Environment) -> Path:
 
 def find_compiler(environment: Environment) -> Compiler:
     """The C++ compiler."""
-    return _compiler(_named(environment, "CXX", "PATH"))
+    named = _named(environment, "CXX", "PATH", "LD_LIBRARY_PATH")
+    return _compiler(named, environment.home, environment.may_compile)
 
 
 def _named(environment: Environment, *names: str) -> tuple[tuple[str, str], ...]:
@@ -145,8 +165,8 @@ def _named(environment: Environment, *names: str) -> tuple[tuple[str, str], ...]
 
 
 @functools.cache
-def _compiler(named: tuple[tuple[str, str], ...]) -> Compiler:
-    return host_compiler.find(dict(named), run)
+def _compiler(named: tuple[tuple[str, str], ...], home: Path, compiles: bool) -> Compiler:  # noqa: FBT001
+    return used.find_compiler(dict(named), home, run, compiles=compiles)
 
 
 @functools.cache

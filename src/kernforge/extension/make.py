@@ -52,11 +52,12 @@ def compile_extensions(
         runner=nvcc_stages.run_stages if device else run,
         jobs=machine.jobs(environment),
         keeps_failed=device is None,
-        compiles=environment.may_compile,
+        refusal=toolchain.refusal,
+        library_path=toolchain.library_path,
         whole_headers=device.whole_headers[extensions[0].name] if device else set(),
     )
     planned = made = plan_extensions(extensions, toolchain, namespaces)
-    if device:
+    if device and not toolchain.refusal:
         made = (swap.swap_device_code(device, planned[0], context),)
     outcome = executor.run_actions(made[0].plan, context, console)
     if outcome.failures:

@@ -73,6 +73,8 @@ class ExtensionMachine:
         portable: whether the result is for other machines too.
         standard: the least C++ standard that torch's headers take, as 20.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+        refusal: why nothing can be compiled; empty otherwise.
+        library_path: the ``LD_LIBRARY_PATH`` that the compilers need; empty for most.
         paths: real path of each tree and program by name.
         trees: directories of the toolchain that a setup.py may name, and the trees they are.
     """
@@ -88,6 +90,8 @@ class ExtensionMachine:
     portable: bool = False
     standard: int = 17
     static_libstdcxx: bool = True
+    refusal: str = ""
+    library_path: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)
     trees: tuple[tuple[str, str], ...] = ()
 

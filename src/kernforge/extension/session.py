@@ -94,7 +94,9 @@ class JitSession:
     def toolchain(self, module: Extension, progress: Progress) -> ExtensionMachine:
         """Toolchain of a module, found once for all modules that need the same."""
         needs = ExtensionNeeds.of([module])
-        key = (machine.toolchain_variables(self.environment), needs)
+        library_path = self.environment.variables.get("LD_LIBRARY_PATH")
+        how = (self.environment.may_compile, library_path)
+        key = (machine.toolchain_variables(self.environment), how, needs)
         with self.lock_for("toolchain"):
             if key not in self.toolchains:
                 self.toolchains[key] = machine.find_toolchain(self.environment, needs, progress)

@@ -35,7 +35,7 @@ from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
-from kernforge.toolchain import cuda_arch, front_end, installed
+from kernforge.toolchain import cuda_arch, front_end, installed, used
 from kernforge.toolchain.index.wheels import Progress
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
@@ -155,6 +155,8 @@ def _find_toolchain(
     if needs.python:
         path, locked = python_headers.find(target.python, environment.variables)
         lock, trees["python"] = lock.having(locked), str(path)
+    if not compiler.refusal:
+        used.record(environment.home, lock)
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
@@ -170,6 +172,8 @@ def _find_toolchain(
         sonames=abi_floor.torch_sonames("cuda" if target.cuda else "cpu"),
         standard=_standard(trees.get(Tree.of("torch", target.torch).name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
+        refusal=compiler.refusal,
+        library_path=compiler.library_path,
         paths=trees,
         trees=tuple(_named_trees(trees, environment)),
     )

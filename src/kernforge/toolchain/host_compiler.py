@@ -7,13 +7,13 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernforge.errors import ToolchainError
 from kernforge.system import digest, files
-from kernforge.system.process import Command, Runner
+from kernforge.system.process import Command, Completed, Runner
 from kernforge.toolchain.lockfile import LockedCompiler
 
 _OLDEST = 10  # the first that knows -std=gnu++20
@@ -26,7 +26,8 @@ _PARTS = (*_PROGRAMS, *_LIBRARIES, "headers")
 _HEADERS = ("bits/stdc++.h", "unistd.h", "dlfcn.h", "pthread.h", "sys/mman.h", "sys/stat.h")
 # They start a compiler, and keep what it made or have another machine make it.
 _LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})
-_FIXED_ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+_FIXED_PATH = "/usr/bin:/bin"
+_SAID = 600
 _INSTALL = (
     "install g++: `apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora, RHEL), "
     "`zypper install gcc-c++` (openSUSE); or name one in the environment variable CXX"
@@ -51,12 +52,30 @@ class Compiler:
         identity: first line of ``--version``.
         target: ``-dumpmachine``.
         static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
+        library_path: the ``LD_LIBRARY_PATH`` without which it does not run; usually empty.
+        refusal: why nothing can be compiled, as the end of a sentence; empty otherwise.
+        parts: digests of its parts, where they are known without it.
     """
 
     path: str
     identity: str
     target: str
     static_libstdcxx: bool = True
+    library_path: str = ""
+    refusal: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def recorded(cls, compiler: LockedCompiler, refusal: str) -> Compiler:
+        """A compiler that is not here, and that made what the store has."""
+        return cls(
+            path="",
+            identity=compiler.identity,
+            target=compiler.target,
+            static_libstdcxx=compiler.parts.get("libstdc++.a") != _digest(()),
+            refusal=refusal,
+            parts=compiler.parts,
+        )
 
 
 def find(env: Mapping[str, str], runner: Runner) -> Compiler:
@@ -89,7 +108,7 @@ def _compiler(named: str) -> str:
     return words[0]
 
 
-def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
+def find_cross(cpu: str, env: Mapping[str, str], runner: Runner) -> Compiler:
     """Find the compiler that makes machine code of another processor."""
     if not any(cpu in others for others in CROSS.values()):  # a lock is untrusted input
         raise ToolchainError(
@@ -100,7 +119,7 @@ def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
     for vendor in _VENDORS:
         program = f"{cpu}-{vendor}-g++"
         try:
-            compiler = _identify(program, {"PATH": search_path}, runner)
+            compiler = _identify(program, env, runner)
         except FileNotFoundError:
             continue
         if not compiler.target.startswith(f"{cpu}-") or "linux" not in compiler.target:
@@ -112,10 +131,14 @@ def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
 
 
 def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
-    def ask(*argv: str) -> str:
-        return runner(Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})).stdout
+    work = ("-c", "-x", "c++", "-Wa,--version", "/dev/null", "-o", os.devnull)
+    done, library_path = ask_version(program, env, runner, work=work)
+    variables = _environment(env, library_path)
 
-    identity = (ask(program, "--version").splitlines() or [""])[0]
+    def ask(*argv: str) -> str:
+        return runner(Command(argv=argv, env=variables)).stdout
+
+    identity = (done.stdout.splitlines() or [""])[0]
     version = ask(program, "-dumpfullversion").strip()
     if not re.match(r"\d+", version) or "clang" in identity.lower():
         raise ToolchainError(
@@ -135,7 +158,43 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
         target=ask(program, "-dumpmachine").strip(),
         # The compiler answers with the bare name when it does not have the file.
         static_libstdcxx="/" in archive,
+        library_path=library_path,
     )
+
+
+def ask_version(
+    program: str, env: Mapping[str, str], runner: Runner, *, work: tuple[str, ...] = ()
+) -> tuple[Completed, str]:
+    """What a compiler answers to ``--version``, and the LD_LIBRARY_PATH that it needs.
+
+    Programs run without that variable, which would be a part of no key. Compilers of module systems
+    may need it: their libraries' content is in the key.
+
+    Args:
+        work: arguments with which it starts the programs that do its work.
+    """
+    argv, named = (program, "--version"), env.get("LD_LIBRARY_PATH", "")
+    done, needed = runner(Command(argv=argv, env=_environment(env))), ""
+    if named and (done.returncode or (work and _fails(program, work, env, runner))):
+        again = runner(Command(argv=argv, env=_environment(env, named)))
+        done, needed = (done, "") if again.returncode else (again, named)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
+        raise ToolchainError(
+            f"{program} --version fails: {said[:_SAID]}",
+            hint="load the compiler's module, or set LD_LIBRARY_PATH to its libraries, so that "
+            "this command works; or name another compiler",
+        )
+    return done, needed
+
+
+def _fails(program: str, work: tuple[str, ...], env: Mapping[str, str], runner: Runner) -> bool:
+    return runner(Command(argv=(program, *work), env=_environment(env))).returncode != 0
+
+
+def _environment(env: Mapping[str, str], library_path: str = "") -> dict[str, str]:
+    needed = {"LD_LIBRARY_PATH": library_path} if library_path else {}
+    return {"PATH": env.get("PATH", ""), "LC_ALL": "C", **needed}
 
 
 def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
@@ -149,14 +208,12 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
 
     def hashed() -> tuple[dict[str, str], list[Path]]:
         paths_of = {part: tuple(_files_of(part, compiler, runner)) for part in _PARTS}
-        digests = {
-            part: digest.key("part", files={str(p): files.sha256_file(p) for p in paths})
-            for part, paths in paths_of.items()
-        }
+        digests = {part: _digest(paths) for part, paths in paths_of.items()}
         return digests, [path for paths in paths_of.values() for path in paths]
 
-    name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])
-    parts = recorded(memory / f"{name}.note", hashed)
+    known = [compiler.path, compiler.identity, compiler.target, compiler.library_path]
+    name = digest.key("compiler-parts", of=known if compiler.library_path else known[:-1])
+    parts = compiler.parts or recorded(memory / f"{name}.note", hashed)
     return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
 
 
@@ -176,6 +233,10 @@ def recorded(record: Path, make: Callable[[], tuple[dict[str, str], list[Path]]]
     return digests
 
 
+def _digest(paths: Iterable[Path]) -> str:
+    return digest.key("part", files={str(path): files.sha256_file(path) for path in paths})
+
+
 def _stamp(path: Path) -> list[int]:
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -183,9 +244,10 @@ def _stamp(path: Path) -> list[int]:
 
 def _files_of(part: str, compiler: Compiler, runner: Runner) -> Iterator[Path]:
     """The files, behind links, that make up a part; none when the compiler does not have it."""
+    variables = _environment({"PATH": _FIXED_PATH}, compiler.library_path)
 
     def ask(*argv: str) -> str:
-        return runner(Command(argv=argv, env=_FIXED_ENV)).stdout.strip()
+        return runner(Command(argv=argv, env=variables)).stdout.strip()
 
     if part == "headers":
         wanted = [argument for name in _HEADERS for argument in ("-include", name)]

@@ -23,7 +23,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
-from kernforge.system.process import Command, Runner
+from kernforge.system.process import Runner
 from kernforge.toolchain import host_compiler
 from kernforge.toolchain.lockfile import LockedTree
 
@@ -56,12 +56,14 @@ class LocalTree:
         parts: where a toolkit's ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all below
             ``path`` by these names: conda and the wheels have other layouts.
         files: of a header library, content by path below ``include``.
+        library_path: the ``LD_LIBRARY_PATH`` without which a toolkit does not run.
     """
 
     locked: LockedTree
     path: Path
     parts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    library_path: str = ""
 
     @property
     def version(self) -> Version2:
@@ -124,9 +126,8 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
             "variable: wheels of the package index then bring the toolkit",
         )
     usual = all(Path(place) == path / part for part, place in parts.items())
-    argv = (f"{path}/bin/nvcc", "--version")
-    asked = Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})
-    printed = runner(asked).stdout
+    done, library_path = host_compiler.ask_version(f"{path}/bin/nvcc", env, runner)
+    printed = done.stdout
     match = _RELEASE.search(printed)
     if match is None:
         raise UsageError(
@@ -145,7 +146,9 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
         release=stated or match[3],
         digest=digest.key("cuda-home", nvcc=printed, stated=text, files=sizes),
     )
-    return LocalTree(locked=locked, path=path, parts={} if usual else parts)
+    return LocalTree(
+        locked=locked, path=path, parts={} if usual else parts, library_path=library_path
+    )
 
 
 def _own_sizes(parts: Mapping[str, str]) -> dict[str, int]:

@@ -72,6 +72,11 @@ class Toolchains:
         projects.check(tree)
         return self._store.tree(STORE_KIND, key(tree), functools.partial(self._fill, tree))
 
+    def planned_path(self, tree: LockedTree) -> Path:
+        """Directory that a tree has in the store; nothing is fetched, and it may not exist."""
+        here = self._local_parts.of(tree)
+        return here.path if here else self._store.path(STORE_KIND, key(tree))
+
     def _here(self, tree: LockedTree) -> LocalTree:
         here = self._local_parts.of(tree)
         if here is None or here.locked.digest != tree.digest:

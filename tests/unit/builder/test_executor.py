@@ -2,11 +2,14 @@
 """The loop that runs a graph, with small real programs in the place of compilers."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 from support import graphs
 
 from kernforge.builder.pool import LocalPool, Measures
+from kernforge.builder.results import STORE_KIND
+from kernforge.errors import ToolchainError
 from kernforge.system.process import Command, run
 
 MB = 10**6
@@ -92,3 +95,18 @@ def test_only_a_killed_action_is_retried_once_and_memory_named(tmp_path, end, ru
     (failure,) = outcome.failures
     assert ("out of memory?" in failure.output) is (runs == 2)
     assert (tmp_path / "runs").read_text() == "x\n" * runs
+
+
+def test_without_a_compiler_a_result_serves_where_its_headers_are_not(tmp_path):
+    header = tmp_path / "zlib.h"
+    header.write_text("1")
+    unit = graphs.action("unit", f"echo out: {header} >$SUNPRO_DEPENDENCIES; >out")
+    linked = graphs.action("link", ">out", needs=[unit])
+    graphs.go(tmp_path, unit, linked)
+    header.unlink()
+    refusing = replace(graphs.context(tmp_path), refusal="no compiler is here")
+    refusing.store.forget(STORE_KIND, unit.key)
+    assert graphs.go(tmp_path, unit, linked, context=refusing)[0].reused == 1
+    header.write_text("2")
+    with pytest.raises(ToolchainError, match=r"out is not in the store .*no compiler is here"):
+        graphs.go(tmp_path, unit, linked, context=refusing)

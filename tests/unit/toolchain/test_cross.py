@@ -154,7 +154,7 @@ def test_a_lock_cannot_name_a_program_as_a_processor(tmp_path):
     program.write_text("#!/bin/sh\ntouch started\n")
     program.chmod(0o755)
     with pytest.raises(ToolchainError, match="nothing is built for"):
-        host_compiler.find_cross("evil", str(tmp_path), run)
+        host_compiler.find_cross("evil", {"PATH": str(tmp_path)}, run)
 
 
 def test_a_compiler_of_another_target_is_refused(tmp_path):
@@ -162,4 +162,4 @@ def test_a_compiler_of_another_target_is_refused(tmp_path):
     program.write_text('#!/bin/sh\nexec g++ "$@"\n')
     program.chmod(0o755)
     with pytest.raises(ToolchainError, match="compiles for"):
-        host_compiler.find_cross("aarch64", f"{tmp_path}:/usr/bin:/bin", run)
+        host_compiler.find_cross("aarch64", {"PATH": f"{tmp_path}:/usr/bin:/bin"}, run)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from kernforge.errors import UsageError
+from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system.process import run
 from kernforge.toolchain.installed import find_cuda, identify_cuda
@@ -45,6 +45,15 @@ def test_every_layout_serves_as_one_directory(toolkit, tmp_path):
         assert (tree / part).is_file(), part
     version = subprocess.check_output([tree / "bin" / "nvcc", "--version"], text=True)
     assert "12.4" in version
+
+
+def test_an_nvcc_that_needs_a_library_path_gets_it(toolkit):
+    script = f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = /m ] || {{ echo no libz >&2; exit 1; }}\n{NVCC}'
+    write(toolkit / "bin" / "nvcc", script)
+    with pytest.raises(ToolchainError, match="nvcc --version fails: no libz"):
+        identify_cuda(toolkit, os.environ, run)
+    home = identify_cuda(toolkit, {**os.environ, "LD_LIBRARY_PATH": "/m"}, run)
+    assert (home.locked.release, home.library_path) == ("12.4.131", "/m")
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME"])
