@@ -182,6 +182,11 @@ def test_a_librarys_fault_is_found(variant, workshop, *, source, options, rule, 
     assert all(word in findings[rule] for word in words)
 
 
+def test_a_library_that_python_cannot_import_is_found(variant, workshop):
+    findings = found(with_extension(variant, compiled(workshop, "int a;")))
+    assert f"it does not define PyInit_{ID}" in findings["module"]
+
+
 def test_unlisted_device_code_is_found(variant, workshop):
     shutil.copy(variant / f"{ID}.abi3.so", workshop / "fat.so")
     section = TESTS / "data" / "elf" / "nvcc.fatbin"

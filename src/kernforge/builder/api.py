@@ -32,7 +32,7 @@ from kernforge.errors import BuildError, SourceError, StorageError
 from kernforge.manifest.model import Backend, Torch
 from kernforge.project.api import Project, folder
 from kernforge.project.targets import Target
-from kernforge.project.units import Sources
+from kernforge.project.units import Sources, package_dir
 from kernforge.source import binding_mistakes, compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
@@ -306,7 +306,13 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     texts: dict[str, str] = {}
     for backend, cuda in compiled:
         texts |= _texts(project.sources, backend, cuda)
-    if mistakes := sorted(binding_mistakes.find(texts)):
+    sources, package = project.sources, package_dir(project.manifest)
+    python = {
+        path: project.files[path].read_text(errors="replace")
+        for path in sources.digests
+        if path.startswith(package) and path.endswith(".py")
+    }
+    if mistakes := sorted(binding_mistakes.find(texts, sources.texts, python)):
         fixes = dict.fromkeys(mistake.fix for mistake in mistakes)
         raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
 

@@ -188,6 +188,11 @@ def _library(built: BuiltVariant, file: str) -> Iterator[Finding]:
     except CheckError as error:
         yield Finding("abi", where, error.message, error.hint)
         return
+    name = built.metadata.id
+    if file == f"{name}.abi3.so" and f"PyInit_{name}" not in {s.name for s in library.elf.exported}:
+        message = f"it does not define PyInit_{name}, so that Python cannot import it"
+        hint = "write REGISTER_EXTENSION(TORCH_EXTENSION_NAME) in one source, and build again"
+        yield Finding("module", where, message, hint)
     yield from abi_rules.check_library(library, where=where)
 
 

@@ -9,8 +9,10 @@ object at link time, so that its object file serves every build. See decision 13
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from kernforge.source import cpp_text
 
 EXTENSION_NAME = "TORCH_EXTENSION_NAME"
 LIBRARY = re.compile(
@@ -25,6 +27,7 @@ _REGISTERS = re.compile(r"\bREGISTER_EXTENSION\s*\(\s*TORCH_EXTENSION_NAME\s*\)"
 _LIBRARY = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND\s*\(\s*TORCH_EXTENSION_NAME\s*,"
 )
+_MADE = re.compile(r"#\s*define\b(?:.*\\\n)*.*TORCH_LIBRARY")
 # The macros with another name, or with a definition that is not kernforge's.
 _OTHERWISE = re.compile(
     r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)\b"
@@ -50,6 +53,43 @@ NamespaceUse: TypeAlias = Literal["none", "compiled", "module", "linked", "joine
 It is not read; the unit is compiled with it; so, and it may hold Python's way into it; or the unit
 takes it at link time, with Python's way into it or, as one that only adds operators, without.
 """
+_REGISTERED = re.compile(r"[.>]\s*(?:def|impl)\s*\(\s*(?:R\"\w*\()?\"?(?:\w+::)?(\w+)")
+
+
+class Block(NamedTuple):
+    """A block that registers operators.
+
+    Attributes:
+        macro: the macro and the namespace, as they are written.
+        namespace: the one that a source names itself; empty for that of the build.
+        defines: whether it defines its operators, and does not implement them.
+        names: of its operators, as far as they are written there.
+    """
+
+    line: int
+    macro: str
+    namespace: str
+    defines: bool
+    names: frozenset[str]
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The blocks of a source; none where it defines macros that make them."""
+    code = cpp_text.code(text)
+    if _MADE.search(code):
+        return
+    for match in LIBRARY.finditer(code):
+        name, end = match["name"], cpp_text.closing(code, code.index("(", match.start()))
+        begin = code.find("{", end)
+        if min(end, begin) < 0:
+            continue
+        yield Block(
+            line=cpp_text.line_of(code, match.start()),
+            macro=" ".join(text[match.start() : end + 1].split()),
+            namespace="" if name == EXTENSION_NAME else name,
+            defines=match["kind"] != "_IMPL",
+            names=frozenset(_REGISTERED.findall(text[begin : cpp_text.closing(code, begin)])),
+        )
 
 
 def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -> NamespaceUse:

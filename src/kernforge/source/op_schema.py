@@ -16,6 +16,7 @@ from kernforge.source import cpp_text
 from kernforge.source.python_api import ApiEntry, Parameter
 
 _DEFINES = re.compile(r"[.>]\s*def\s*\((?=(\s*)[,)])")
+_DEFINE = re.compile(r"[.>]\s*def\s*\(")
 SCHEMA = re.compile(
     r"(?:\w+::)?(?P<name>[A-Za-z_]\w*(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)",
     re.DOTALL,
@@ -77,6 +78,17 @@ def mistake(schema: str) -> str:
         if form is None and text not in {"*", "..."}:
             return f"the argument {text!r} is not a type and a name, with or without =default"
     return ""
+
+
+def names(sources: Iterable[str]) -> frozenset[str] | None:
+    """Names of the operators that sources define; None where one of them cannot be read."""
+    found: set[str] = set()
+    for source in sources:
+        texts = [text for _, text in _defined(source)]
+        if len(texts) < len(_DEFINE.findall(cpp_text.code(source))):
+            return None
+        found |= {text.partition("(")[0].rpartition("::")[2].partition(".")[0] for text in texts}
+    return frozenset(found)
 
 
 def _defined(source: str) -> Iterator[tuple[int, str]]:
