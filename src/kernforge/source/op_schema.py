@@ -84,6 +84,8 @@ def names(sources: Iterable[str]) -> frozenset[str] | None:
     """Names of the operators that sources define; None where one of them cannot be read."""
     found: set[str] = set()
     for source in sources:
+        if not _DEFINE.search(source):
+            continue
         texts = [text for _, text in _defined(source)]
         if len(texts) < len(_DEFINE.findall(cpp_text.code(source))):
             return None
