@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ _GAP = re.compile(rf"(?P<gap>(?:\s|{_COMMENT})+)|{_LITERAL}", _FLAGS)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
+@functools.lru_cache(maxsize=64)  # each rule about a project's sources asks for it
 def code(text: str) -> str:
     """The text with blanks for comments and literals, except ``extern "C"`` and includes.
 

@@ -8,6 +8,7 @@ without the device cannot do. The pairs of types are those of torch's note on th
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -92,7 +93,7 @@ def disagreements(sources: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
             if named and (schema or match["what"] == "impl"):
                 bound[path, operator, named[1]] = None
     for path, operator, name in bound:
-        known = list(_definitions(sources, codes, name)) if operator in schemas else []
+        known = list(_definitions(sources, name)) if operator in schemas else []
         answers = [
             (function, place, _difference(schema, function))
             for function in [each for each in known if each.path == path] or known
@@ -104,15 +105,13 @@ def disagreements(sources: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
             yield function.path, function.line, problem
 
 
-def _definitions(
-    sources: Mapping[str, str], codes: dict[str, str], name: str
-) -> Iterator[_Function]:
+def _definitions(sources: Mapping[str, str], name: str) -> Iterator[_Function]:
     """The definitions of a function with this name, in any namespace."""
     head = re.compile(rf"\b{name}\s*\(")
     for path, text in sources.items():
         if name not in text:
             continue
-        code = codes[path] = codes.get(path) or cpp_text.code(text)
+        code = cpp_text.code(text)
         aliases = _aliases(code)
         for match in head.finditer(code):
             end = cpp_text.closing(code, match.end() - 1)
@@ -135,6 +134,7 @@ def _definitions(
             yield _Function(path, line, takes, returns, reads)
 
 
+@functools.lru_cache(maxsize=16)  # for each function of a binding
 def _aliases(code: str) -> dict[str, str]:
     """Types that a file names once, by that name."""
     found: dict[str, set[str]] = {}
