@@ -23,6 +23,7 @@ from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
+from kernforge.system.tables import first_names
 from kernforge.toolchain import (
     front_end,
     header_libraries,
@@ -320,6 +321,13 @@ def lock_difference(workspace: Workspace, lock: Lock, trees: Collection[str]) ->
 def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -> Iterator[str]:
     """Notes for the user on the compilers and headers of these targets' device code."""
     versions = sorted({target.cuda for target in targets if target.cuda})
+    compiled_for = {target.backend for target in targets if not target.variant.is_noarch}
+    has_cuda = compiled_for == {"cpu"} and "cuda" in sources.manifest.general.backends
+    if left := [unit.path for unit in sources.units("cuda") if has_cuda and unit.is_cuda]:
+        yield (
+            f"{first_names(left)} {'is' if len(left) == 1 else 'are'} not compiled, since this is "
+            "a build for the CPU; `kernforge build --list` has the variants for CUDA"
+        )
     name = units.cutlass(sources.manifest) if versions else ""
     headers = locked.trees.get(name)
     if headers and headers.wheels and (about := header_libraries.note(name)):

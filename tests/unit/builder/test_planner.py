@@ -10,7 +10,7 @@ from support.locks import table, tree
 
 from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
-from kernforge.builder import flags, graph, planner
+from kernforge.builder import flags, graph, planner, workspace
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import targets, units
@@ -99,6 +99,16 @@ def make(
     found = targets.candidates(parsed, cpu=cpu, releases=RELEASES, cross=cpu != "x86_64")
     chosen = tuple(targets.choose(found, patterns)) * times
     return planner.make(sources, chosen, lock, only=only)
+
+
+def test_a_build_for_the_cpu_names_the_cuda_sources_that_it_leaves_out():
+    parsed = document.parse(MANIFEST.format(abi=""))
+    sources = units.Sources(manifest=parsed, digests={}, texts=FILES, bundled={})
+    found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
+    cpu, both = (targets.choose(found, p) for p in (["*-cpu-*"], ["*-cpu-*", "*-cu130-*"]))
+    (note,) = workspace.toolchain_notes(sources, cpu, LOCK)
+    assert note.startswith("op.cu is not compiled, since this is a build for the CPU")
+    assert not list(workspace.toolchain_notes(sources, both, LOCK))
 
 
 def with_python(headers):
