@@ -52,12 +52,14 @@ class Http:
         authorization: Callable[[], str] = str,
         challenged: Callable[[Any], bool] = lambda _headers: False,
         user_agent: str = "",
+        unreachable: str = UNREACHABLE,
     ) -> None:
         self.address, self._absent, self._denied = address, absent, denied
         self._challenged = challenged
         self._client = Client(
             login=lambda url: authorization() if host_of(url) == host_of(address) else "",
             user_agent=user_agent,
+            hint=unreachable,
         )
 
     def meter(self) -> Meter:

@@ -18,7 +18,7 @@ from typing import Any
 from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NetworkError, RegistryError
 from kernforge.registry import listing
-from kernforge.registry.http import reading, refusal
+from kernforge.registry.http import Http, reading, refusal
 from kernforge.registry.names import directory_name, repo_ids
 from kernforge.registry.remote import Part
 from kernforge.registry.static import FileTransport
@@ -65,6 +65,14 @@ class ObjectTransport(FileTransport):
         self._obstore: Any = obstore
         self.address, self._process = location.rstrip("/"), os.getpid()
         self._public = any(name.endswith("_SKIP_SIGNATURE") for name in variables)
+        hint = self._hint()
+        self._http = Http(
+            self.address,
+            absent=hint,
+            denied=hint,
+            user_agent=user_agent,
+            unreachable=f"{UNREACHABLE}; {hint}",
+        )
         has_key = self._public or location[:2] != "s3" or variables.get("AWS_ACCESS_KEY_ID")
         client = {
             "connect_timeout": "10s",
@@ -94,6 +102,9 @@ class ObjectTransport(FileTransport):
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
         """The bytes of a part of an object, as they arrive."""
         path = f"{directory_name(repo_id)}/{part.file.place}"
+        if url := self._signed(repo_id, path):
+            yield from self._http.stream(repo_id, url, part.start, part.stop)
+            return
         with self.asking(repo_id):
             options = {"range": (part.start, part.stop)}
             yield from self._obstore.get(self.store, path, options=options).stream(1)
@@ -120,11 +131,27 @@ class ObjectTransport(FileTransport):
 
     def document(self, repo_id: str, path: str) -> tuple[bytes, dict[str, str]]:
         """A small object in a kernel's directory, and its state for a conditional replacement."""
+        path = f"{directory_name(repo_id)}/{path}"
+        if url := self._signed(repo_id, path):
+            with self._http.request(repo_id, url) as response:
+                named = {"e_tag": "ETag", "version": "x-amz-version-id"}.items()
+                headers = response.headers
+                return response.read(), {k: headers[name] for k, name in named if headers[name]}
         with self.asking(repo_id):
-            found = self._obstore.get(self.store, f"{directory_name(repo_id)}/{path}")
+            found = self._obstore.get(self.store, path)
             chunks = untrusted.bounded(found.stream(1), path, untrusted.DOCUMENT)
             state = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name]}
             return b"".join(chunks), state
+
+    def _signed(self, repo_id: str, path: str) -> str:
+        """The URL of an object of S3; empty elsewhere, where a login is no header of its own.
+
+        Obstore would send the header of a session's token to another host, to which a server leads.
+        """
+        if self._public or not self.address.startswith("s3:"):
+            return ""
+        with self.asking(repo_id):
+            return str(self._obstore.sign(self.store, "GET", path, timedelta(minutes=15)))
 
     @contextlib.contextmanager
     def asking(self, what: str) -> Iterator[None]:
@@ -143,6 +170,12 @@ class ObjectTransport(FileTransport):
         except (self._obstore.exceptions.BaseError, FileNotFoundError) as error:
             raise self._error(error, what) from error
 
+    def _hint(self) -> str:
+        return (
+            "check the address, that the account may get, list and put its objects, and the "
+            f"variables {_VARIABLES[self.address[:2]]}"
+        )
+
     def _error(self, error: Exception, what: str) -> KernforgeError:
         text, errors = str(error), self._obstore.exceptions
         status = int(match[1]) if (match := _STATUS.search(text)) else 0
@@ -150,10 +183,7 @@ class ObjectTransport(FileTransport):
             status = 412
         match = _REASON.search(text) if status or "HTTP error" in text else None
         reason = one_line(match[match.lastindex or 0] if match else text.partition("\n")[0])
-        hint = (
-            "check the address, that the account may get, list and put its objects, and the "
-            f"variables {_VARIABLES[self.address[:2]]}"
-        )
+        hint = self._hint()
         if status:
             return refusal(self.address, what, status, {}, reason, absent=hint, denied=hint)
         if "HTTP error" not in text:

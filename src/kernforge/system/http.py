@@ -192,11 +192,13 @@ class Client:
             connection, response = self._send(url, method, headers or {}, body, meter)
             with contextlib.ExitStack() as stack:
                 stack.callback(self._release, url, connection, response)
+                answer = Response(response, url, meter, self._hint)
                 location = response.headers.get("Location")
                 if response.status not in _MOVED or method not in {"GET", "HEAD"} or not location:
                     if not _OK <= response.status < _NOT_OK:
-                        raise status_error(url, response.status, response.headers, response.reason)
-                    yield Response(response, url, meter, self._hint)
+                        reason = _reason(answer, response.reason)
+                        raise status_error(url, response.status, response.headers, reason)
+                    yield answer
                     return
             # A header is read as Latin-1; an address that is not ASCII is UTF-8.
             url = following(url, location.encode("latin-1").decode(errors="replace"))
@@ -349,7 +351,18 @@ def _translated(url: str, hint: str, kind: type[NetworkError]) -> Iterator[None]
     try:
         yield
     except (OSError, HTTPException, ValueError, zlib.error) as error:
-        raise kind(f"{bare(url)} cannot be reached: {one_line(error)}", hint=hint) from error
+        reason = one_line(getattr(error, "strerror", None) or error)
+        raise kind(f"{bare(url)} cannot be reached: {reason}", hint=hint) from error
+
+
+def _reason(answer: Response, reason: str) -> str:
+    """Why a request failed: a bucket's own words are at the beginning of its answer."""
+    with contextlib.suppress(NetworkError):
+        if "xml" in answer.headers.get("Content-Type", ""):
+            beginning = next(answer.chunks(), b"").decode(errors="replace")
+            if words := re.search("<Message>([^<]+)", beginning):
+                return words[1]
+    return reason
 
 
 def status_error(url: str, status: int, headers: Any, reason: str) -> NetworkError:
@@ -393,7 +406,7 @@ def following(url: str, location: str) -> str:
     except ValueError:
         pass
     raise NetworkError(
-        f"{bare(url)} leads to {location[:200]!r}, which {wrong}",
+        f"{bare(url)} leads to {location.partition('?')[0][:200]!r}, which {wrong}",
         hint="report it to the operator; a registry without TLS is named oci+http://",
     )
 
@@ -484,8 +497,8 @@ def host_of(url: str) -> tuple[str, str]:
 
 
 def bare(url: str) -> str:
-    """Address without the credentials that it may carry."""
-    return re.sub(r"//[^/@]*@", "//", url.partition("#")[0])
+    """An address without what may be secret in it: a login, and a query with a signature."""
+    return re.sub(r"//[^/@]*@", "//", re.split("[?#]", url, maxsplit=1)[0])
 
 
 def one_line(error: object) -> str:

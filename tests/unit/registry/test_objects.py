@@ -6,6 +6,7 @@ import urllib.request
 from dataclasses import replace
 
 import pytest
+from support import bad_server
 from support.registries import LIBRARY
 
 from kernforge.errors import (
@@ -82,7 +83,30 @@ def test_a_link_needs_no_credentials(fresh):
     assert public.transport.repo_ids() == (REPO,)
 
 
-def test_first_mistakes_are_named(fresh, published, buckets, monkeypatch):
+def test_a_token_of_a_session_goes_to_no_other_host(tmp_path, monkeypatch):
+    pytest.importorskip("obstore")
+    seen = []
+
+    def other(handler):
+        seen.append(str(handler.headers))
+        handler.json({"schema": 1, "refs": {}})
+
+    def answer(handler):
+        handler.start(307, Location=f"{elsewhere.url}{handler.path.partition('?')[0]}")
+
+    with bad_server.serve(other) as elsewhere, bad_server.serve(answer) as server:
+        names = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")
+        variables = {f"AWS_{name}": "our-secret" for name in names}
+        variables |= {"AWS_ENDPOINT_URL": server.url, "KERNFORGE_HOME": str(tmp_path)}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        registry = open_registry("s3://bucket/x")
+        assert registry.refs(REPO) == {}
+    assert len(seen) == 1
+    assert "our-secret" not in seen[0]
+
+
+def test_first_mistakes_are_named(fresh, published, buckets):
     def fails(kind, words, hint, *url, **variables):
         with pytest.raises(KernforgeError) as refused:
             fresh(*url, **variables).refs(REPO)
@@ -94,13 +118,12 @@ def test_first_mistakes_are_named(fresh, published, buckets, monkeypatch):
     fails(NotPublishedError, "has no owner/toy", "check the address", elsewhere)
     fails(NotPublishedError, "bucket does not exist", "check the address", "s3://no-such/x")
     fails(RegistryError, "SecretAccessKey", "AWS_SECRET_ACCESS_KEY", AWS_SECRET_ACCESS_KEY="")
-    with monkeypatch.context() as patch:
-        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)  # there is no account
-        fails(RegistryError, "HTTP 403, The AWS Access Key Id", "may get, list and put")
     nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     fails(NetworkError, "cannot be reached: Connection refused", "AWS_ENDPOINT_URL", **nowhere)
+    buckets.before = lambda _number, _request: 403
+    fails(RegistryError, "HTTP 403", "may get, list and put")
     buckets.before = lambda _number, _request: 301
-    fails(RegistryError, "incorrectly configured region", "AWS_REGION")
+    fails(RegistryError, "HTTP 301", "AWS_REGION")
     buckets.before = lambda _number, _request: 503
     fails(BusyError, "HTTP 503", "try again later")
 
