@@ -164,6 +164,36 @@ def test_a_compiler_that_needs_a_library_path_gets_it(tmp_path, monkeypatch, fai
     assert plain("module_system", 1).value() == 1
 
 
+@pytest.mark.parametrize("inline", [True, False])
+def test_debug_information_names_files_that_exist(tmp_path, inline):
+    header, text = tmp_path / "h" / "mine.h", "#include <mine.h>\n" + PLAIN % "mine()"
+    header.parent.mkdir()
+    header.write_text("inline int mine() { return 7; }\n")
+    flags = {"extra_cflags": ["-g"], "extra_include_paths": [header.parent]}
+    if inline:
+        module = kernforge.load_inline("debugged", text, no_implicit_headers=True, **flags)
+    else:
+        source = tmp_path / "debugged.cpp"
+        source.write_text(text)
+        module = kernforge.load("debugged", source, **flags)
+    dump = ["readelf", "--debug-dump=rawline", "-W", module.__file__]
+    printed = subprocess.check_output(dump, text=True)
+    folders = re.findall(r"^ +\d+\t\(line_strp\).*: (\S+)$", printed, re.MULTILINE)
+    named = re.findall(r"^ +\d+\t\(udata\)\t(\d+)\t.*: (\S+)$", printed, re.MULTILINE)
+    paths = {Path(folders[0], folders[int(folder)], name) for folder, name in named}
+    assert header in paths, printed
+    assert [path for path in paths if not path.is_file()] == []
+
+
+def test_line_information_for_profilers_names_a_file_that_exists(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    text = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
+    flags = {"extra_cuda_cflags": ["-lineinfo"], "no_implicit_headers": True}
+    path = kernforge.load_inline("lined", "", text, is_python_module=False, **flags)
+    (folder,) = set(re.findall(rb"/[\w./-]+/jit/sources/\w+", Path(path).read_bytes()))
+    assert text in Path(folder.decode(), "cuda_sources").read_text()
+
+
 def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
     source = tmp_path / "wrong.cpp"
     source.write_text("int good;\nint wrong = nonsense;\n" + PLAIN % 1)

@@ -216,7 +216,7 @@ def _run_in(
 ) -> Completed:
     """Run an action in its directory, and copy its outputs into an empty tree of the store."""
     paths = {name: directory.tree(name) for name in directory.trees}
-    paths["threads"] = str(threads)
+    paths |= {"threads": str(threads), "here": f"{directory.inside}/{WORK}"}
     argv = tuple(resolve(part, paths) for part in action.argv)
     command = sandbox.command(
         context.sandbox, directory, argv, context.seconds, context.library_path

@@ -159,10 +159,13 @@ def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
     )
 
 
+_PREFIX_MAPS = ("-fmacro-prefix-map", "-fdebug-prefix-map")
+
+
 def for_nvcc(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """The same arguments, with those that only the host compiler knows handed on to it."""
     return tuple(
-        f"-Xcompiler={argument}" if argument.startswith("-fmacro-prefix-map") else argument
+        f"-Xcompiler={argument}" if argument.startswith(_PREFIX_MAPS) else argument
         for argument in arguments
     )
 

@@ -132,8 +132,11 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
     return tuple(ordered.values())
 
 
-def _trees(argv: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({r for part in argv for r in PLACEHOLDER.findall(part)} - {"threads"}))
+def trees(argv: Sequence[str]) -> tuple[str, ...]:
+    """Names of the toolchain trees in an argv."""
+    return tuple(
+        sorted({r for part in argv for r in PLACEHOLDER.findall(part)} - {"threads", "here"})
+    )
 
 
 class ActionSet:
@@ -174,7 +177,7 @@ class ActionSet:
             argv=tuple(argv),
             inputs=ordered,
             outputs=outputs,
-            trees=_trees(argv),
+            trees=trees(argv),
             key=key,
             source=source,
             archs=tuple(archs),
@@ -193,7 +196,7 @@ class ActionSet:
             inputs={i.path: i.digest for i in inputs},
             outputs=outputs,
             recipe=_RECIPE,
-            roots={name: provision.identity(name, self._lock) for name in _trees(argv)},
+            roots={name: provision.identity(name, self._lock) for name in trees(argv)},
             **({"slim": _SLIM} if slim else {}),
         )
 

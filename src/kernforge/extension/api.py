@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -27,7 +28,7 @@ from kernforge.extension import (
 from kernforge.extension.plan import Extension
 from kernforge.extension.request import Tree, check_module, content_key, read_extension
 from kernforge.extension.session import CachedModule, JitSession, LoadedModule
-from kernforge.system import files
+from kernforge.system import digest, files
 from kernforge.system.console import Console
 
 
@@ -232,6 +233,8 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
 def _build(
     session: JitSession, extension: Extension, key: str, tree: Tree, console: Console
 ) -> LoadedModule:
+    if extension.debugs:
+        extension = replace(extension, source_root=_keep_sources(session, extension))
     toolchain = session.toolchain(extension, console)
     with session.namespaces_of(extension, key) as namespaces:
         (path,), _ = make.compile_extensions(
@@ -244,6 +247,18 @@ def _build(
             device=session.device,
         )
         return loading.load_built(session, extension, path, namespaces, tree.restore)
+
+
+def _keep_sources(session: JitSession, extension: Extension) -> str:
+    """Directory from which the paths of sources start; texts are written for debuggers to read."""
+    if not extension.texts:
+        return "/"
+    texts = dict(extension.texts)
+    top = session.environment.home / "jit" / "sources" / digest.key("sources", texts=texts)[:32]
+    for path, text in texts.items():
+        if not (top / path).is_file():
+            files.write_atomic(top / path, text, durable=False)
+    return str(top)
 
 
 def _copy_module(request: Extension, path: Path) -> str:

@@ -30,6 +30,9 @@ _RDC = re.compile(r"-?-(?:rdc|relocatable-device-code)")
 _RELOCATABLE = re.compile(rf"{_RDC.pattern}=true|-?-(?:dc|device-c)")
 _ARCH = re.compile(r"-?-(?:gencode|generate-code|arch|gpu-architecture|code|gpu-code)")
 _SEARCHED = re.compile("-L")
+_DEBUG = re.compile(
+    r"(?:-Xcompiler[=,])?(?:-g[0-3]?|-ggdb\d?)|--debug|-G|-?-(?:device-debug|lineinfo|generate-line-info)"
+)
 _LIBRARIES = ("lib{}.so", "lib{}.a")
 # What the scheduler decides, or what makes an object differ between directories.
 _SCHEDULED = re.compile(r"--threads|-t|--split-compile|--keep-dir")
@@ -124,6 +127,11 @@ def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
         return f"{match[1]}{standard}" if match and older else word
 
     return tuple(map(least, words))
+
+
+def debugs(words: Iterable[str]) -> bool:
+    """Whether flags ask for names and lines of sources in what is compiled."""
+    return any(map(_DEBUG.fullmatch, words))
 
 
 def without_scheduling(words: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ there. These things differ:
 
 from __future__ import annotations
 
-import re
+import json
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from kernforge.artifact.gpu import Arch
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
-from kernforge.builder import flags
+from kernforge.builder import flags, graph
 from kernforge.builder.flags import OBJECT
 from kernforge.builder.graph import Action, ActionKind, ActionSet, Input, Plan
 from kernforge.extension import flags as user_flags, op_names
@@ -30,7 +31,7 @@ from kernforge.project.targets import Target
 from kernforge.source import torch_headers
 from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.toolchain import front_end
-from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
+from kernforge.toolchain.lockfile import CXX, HERE, THREADS, Lock, Tree
 
 NVCC_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
@@ -53,7 +54,6 @@ _PROVIDED = {
 _TORCH_PYTHON = "libtorch_python.so"
 _CUDA_13 = 13
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
-_DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
 _STRIP = "-Wl,-s"
 # The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
 _LINK_IGNORED = {"-shared", "-fopenmp"}
@@ -131,6 +131,7 @@ class Extension:
         environment: values of the variables that decide what is compiled with.
         linked: files that the linker reads outside the action's directory -> what identifies them.
         installed: search path outside the action's directory.
+        source_root: where debuggers and profilers find the files of the action's directory.
     """
 
     name: str
@@ -153,6 +154,12 @@ class Extension:
     units: tuple[ExtensionUnit, ...] = ()
     linked: Mapping[str, str] = field(default_factory=dict, hash=False)
     installed: tuple[str, ...] = ()
+    source_root: str = field(default="", repr=False)
+
+    @property
+    def debugs(self) -> bool:
+        """Whether flags ask for names and lines of sources in the module."""
+        return user_flags.debugs((*self.cflags, *self.cuda_cflags))
 
     @property
     def last_name(self) -> str:
@@ -278,6 +285,8 @@ class _ExtensionPlanner:
         texts = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit))
+        if self._extension.debugs:
+            common = (*common, *self._debug_names(unit, common))
         header = op_names.NAMES_HEADER
         included = ("-include", header) if header in texts else ()
         if unit.is_cuda:
@@ -312,7 +321,24 @@ class _ExtensionPlanner:
         texts = {path: op_names.register(text, defined) for path, text in unit.texts.items()}
         if texts != unit.texts:
             texts[op_names.NAMES_HEADER] = op_names.names_header(defined)
+        if unit.is_cuda and self._extension.debugs and not self._machine.portable:
+            # nvcc maps no prefix in device code.
+            root = self._extension.source_root.removesuffix("/")
+            for path in unit.texts:
+                name = json.dumps(f"{root}/{path}", ensure_ascii=False)
+                texts[path] = f"#line 1 {name}\n{texts[path]}"
         return texts
+
+    def _debug_names(self, unit: ExtensionUnit, common: tuple[str, ...]) -> Iterator[str]:
+        """Flags for names in debug information that exist when the action's directory is gone."""
+        if self._machine.portable:  # relative to the project's directory, wherever that is
+            names = {f"{HERE}/src": ".", HERE: ".", "src": "."}
+        else:
+            names = {HERE: self._extension.source_root}
+            names |= {top: f"/{top}" for each in unit.texts if (top := posixpath.dirname(each))}
+            words = (*common, self._toolkit("")) if unit.is_cuda else common
+            names |= {Tree(n).at(): self._machine.paths[n] for n in graph.trees(words)}
+        return (f"-fdebug-prefix-map={old}={new}" for old, new in names.items())
 
     def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
         user = self._user_flags(unit, self._cuda_flags)
@@ -443,7 +469,7 @@ class _ExtensionPlanner:
             needed=needed,
         )
         compiled = (*self._extension.cflags, *self._extension.cuda_cflags)
-        if any(_DEBUG.fullmatch(word) for word in compiled):
+        if user_flags.debugs(compiled):
             floor = tuple(word for word in floor if word != _STRIP)
         return floor, flags.floor(self._actions, self.target, needed)
 

@@ -102,6 +102,8 @@ CXX = Tree("cxx").at()
 """The building machine's C++ compiler, as an argv writes it."""
 THREADS = "%{threads}"
 """How many threads an action may use, as an argv writes it; not a tree."""
+HERE = "%{here}"
+"""The directory in which an action runs, as an argv writes it; not a tree."""
 _WORDS = {
     "cuda": "CUDA",
     "cudart": "CUDA",
