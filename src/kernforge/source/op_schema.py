@@ -9,6 +9,7 @@ metadata. They are not taken from the binary: torch's full C++ API copies a lite
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -35,7 +36,17 @@ _MEANT = {
     **dict.fromkeys(("int32_t", "int64_t", "size_t", "long"), "int"),
     "tensor": "Tensor",
     "string": "str",
+    "void": "()",
 }
+# All of torch/csrc/jit/frontend/schema_type_parser.cpp, but for classes, whose names have a dot.
+_TYPES = frozenset(
+    (
+        *("Tensor", "int", "float", "bool", "str", "complex", "SymInt", "SymBool", "Scalar"),
+        *("ScalarType", "Layout", "MemoryFormat", "Device", "Stream", "Generator", "Storage"),
+        *("QScheme", "Quantizer", "ConstQuantizerPtr", "Capsule", "Any", "AnyClassType"),
+        *("AnyEnumType", "None", "NoneType", "Dict", "Future", "Await", "RRef", "Union"),
+    )
+)
 
 
 def schemas_in(source: str) -> tuple[str, ...]:
@@ -73,10 +84,14 @@ def mistake(schema: str) -> str:
         return "it is not a name, its arguments in parentheses, -> and what it returns"
     for text in cpp_text.split(match["args"]) if match["args"].strip() else ():
         form = _FORM.fullmatch(text)
-        if form and (meant := _MEANT.get(form["type"])):
+        if form and (meant := _meant(form["type"] or "")):
             return f"{form['type']} is no type of a schema, write {meant}"
         if form is None and text not in {"*", "..."}:
             return f"the argument {text!r} is not a type and a name, with or without =default"
+    for text in cpp_text.split(match["returns"].strip().removeprefix("(").removesuffix(")")):
+        word = re.match(r"[\w.]*", text)
+        if word and (meant := _meant(word[0])):
+            return f"{word[0]} is no type of a schema, write {meant}"
     return ""
 
 
@@ -91,6 +106,13 @@ def names(sources: Iterable[str]) -> frozenset[str] | None:
             return None
         found |= {text.partition("(")[0].rpartition("::")[2].partition(".")[0] for text in texts}
     return frozenset(found)
+
+
+def _meant(name: str) -> str:
+    """The type that a name is certainly a misspelling of; empty for another name."""
+    if name in _TYPES or "." in name:
+        return ""
+    return _MEANT.get(name) or next(iter(difflib.get_close_matches(name, sorted(_TYPES), 1)), "")
 
 
 def _defined(source: str) -> Iterator[tuple[int, str]]:

@@ -75,6 +75,8 @@ READABLE = (
     "ns::f.out(Tensor(a!) x, Tensor?[] y, int[2] z, Dict(str, Tensor) d) -> (Tensor(a!) r, int)",
     "f(Tensor x, *, float e=1e-5, str s='a,b', int[] c=[1,2], Tensor? o=None) -> Tensor[]",
     "f(Tensor (a!) x, int [] y, ...) -> ...",
+    "f(ScalarType a, Layout? b, MemoryFormat c, Device d, Generator? e, Scalar f, complex g) -> ()",
+    "f(Stream a, Storage b, QScheme c, SymInt d, Any f, SymInt[] g) -> Scalar",
 )
 UNREADABLE = (
     "f(Tensor x) -> (",
@@ -87,6 +89,11 @@ UNREADABLE = (
     "f(Tensor x=) -> Tensor",
     "f(int64_t x) -> Tensor",
     "f(double x) -> Tensor",
+    "f(Tensor x, flot a) -> Tensor",
+    "f(Tensr[]? x) -> ()",
+    "f(Tensor x) -> Tensro",
+    "f(Tensor x) -> (Tensor, itn)",
+    "f(Tensor x) -> void",
     "1f(Tensor x) -> Tensor",
 )
 
