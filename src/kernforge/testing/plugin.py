@@ -148,10 +148,22 @@ def _note_loss(item: pytest.Item) -> str:
 
 
 _outcomes: dict[str, tuple[str, str]] = {}
+_failures: dict[str, str] = {}
+"""The first test with a failure, by the failure's message."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Write the name of the test that begins: it is the last one if the process crashes."""
+    if file := environment(item.config).variables.get(COUNTS):
+        Path(file).with_suffix(".running").write_text(item.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Record each test's outcome; a failed setup or teardown is an error.
+    """Record each test's outcome, and leave a traceback out that another test has shown.
+
+    A failed setup or teardown is an error.
 
     Pytest reports a test that fails as expected as skipped, although it ran.
     """
@@ -161,7 +173,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call" and outcome == "failed":
         outcome = "error"
     if report.when == "call" or outcome != "passed":
-        _outcomes[report.nodeid] = (outcome, _reason(report))
+        _outcomes[report.nodeid] = (outcome, reason := _reason(report))
+        if outcome in {"failed", "error"} and reason:
+            first = _failures.setdefault(reason, report.nodeid)
+            if first != report.nodeid:
+                report.longrepr = f"the same as {first}"
 
 
 def _reason(report: pytest.TestReport) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from kernforge.artifact import directories
 from kernforge.artifact.directories import BuiltVariant
-from kernforge.errors import NoVariantError, UsageError
+from kernforge.errors import CheckError, KernforgeError, NoVariantError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import with_override
@@ -33,6 +35,18 @@ _NOTHING = 5  # pytest: no test was collected
 _UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
 _SHOWN = 3
 _SUMMARY = "=== short test summary info"
+_CAUSES: dict[int, str] = {
+    signal.SIGABRT: "probably the kernel wrote beyond a result or an argument, which the C library "
+    "saw later in its heap, or an assertion or exception of C++ ended it",
+    signal.SIGSEGV: "the kernel read or wrote memory that is not there, probably beyond the end of "
+    "an argument or a result",
+    signal.SIGBUS: "the kernel read or wrote memory that is not there, or /dev/shm is full",
+    signal.SIGFPE: "the kernel divided an integer by zero",
+    signal.SIGILL: "the kernel has an instruction that this processor lacks, or reached the end of "
+    "a function that returns nothing",
+    signal.SIGKILL: "another program killed it, as the system does when memory is short",
+}
+"""Likely causes of a crash, by signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +164,9 @@ def run_variant(
             Command(argv=tuple(argv), cwd=project, env=variables(environment), added=added)
         )
         if done.returncode not in _RAN or not outcomes.is_file():  # 1 is Python's own error too
-            raise _not_run(project, done.returncode, done.stdout + done.stderr)
+            began = outcomes.with_suffix(".running")
+            test = began.read_text() if began.is_file() else ""
+            raise _not_run(project, done.returncode, done.stdout + done.stderr, test)
         rows = tuple(json.loads(outcomes.read_text()))
     return Tested(variant=variant.name, tests=rows, output=done.stdout, wall_s=done.wall_s)
 
@@ -162,8 +178,20 @@ def variables(environment: Environment) -> dict[str, str]:
     return {**inherited, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
 
 
-def _not_run(project: Path, status: int, output: str) -> UsageError:
-    """The error of a pytest that did not run all tests, with its reason."""
+def _not_run(project: Path, status: int, output: str, test: str) -> KernforgeError:
+    """The error of a pytest that did not run all tests, with its reason.
+
+    Args:
+        test: the one that began last; empty if none did.
+    """
+    if test and status < 0:
+        cause = _CAUSES.get(-status, "the kernel or the test ended the process")
+        name = signal.strsignal(-status) or "a signal"
+        return CheckError(
+            f"{test} crashed, so that later tests did not run: signal {-status} ({name}): {cause}",
+            hint="run its kind alone: `kernforge test --pytest=-k --pytest="
+            f"{shlex.quote(test.rpartition('::')[2].partition('[')[0])}`",
+        )
     if status == _NOTHING:
         return UsageError(
             f"no tests were selected in {project}",
