@@ -317,6 +317,29 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
         raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
 
 
+def uncompiled(workspace: Workspace, targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
+    """Files that a build of these targets does not compile, by backend that has none of them."""
+    sources, wanted = (
+        workspace.project.sources,
+        [c.target for c in workspace.candidates if c.target],
+    )
+    compiled = {path for t in targets for path in _texts(sources, t.backend, t.cuda)}
+    others = {t.backend: t.cuda for t in wanted if t.backend not in {u.backend for u in targets}}
+    return {
+        backend: tuple(path for path in _texts(sources, backend, cuda) if path not in compiled)
+        for backend, cuda in others.items()
+    }
+
+
+def uncompiled_notes(files: Mapping[str, Sequence[str]]) -> list[str]:
+    """Lines that say what was not compiled."""
+    return [
+        f"not compiled for {backend}: {', '.join((*paths, 'the parts of other files for it'))}; "
+        "`kernforge build` compiles all"
+        for backend, paths in files.items()
+    ]
+
+
 def with_linkage(
     findings: Sequence[Finding],
     sources: Sources,

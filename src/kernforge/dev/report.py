@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kernforge.bench.report import duration
 from kernforge.binary import kernel_usage
+from kernforge.builder.api import uncompiled_notes
 from kernforge.dev.rounds import GoodBuild, Round
 from kernforge.source import diagnostics
 from kernforge.system.console import Console
@@ -57,6 +58,8 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
         yield "(a short run: `kernforge bench` measures)"
     if result.unmeasured:
         yield f"not measured: {result.unmeasured}"
+    if result.ok:
+        yield from uncompiled_notes(result.uncompiled)
     yield _summary(result, good)
 
 
@@ -88,10 +91,14 @@ def _tests(result: Round) -> Iterator[str]:
     for tested in result.tested:
         counts = ", ".join(f"{count} {name}" for name, count in tested.counts.items() if count)
         yield f"{tested.variant}: {counts or 'no test'} in {tested.wall_s:.1f} s"
-    for row in result.failed[:FAILED_SHOWN]:
-        yield f"  {row['outcome']}: {row['test']}"
-        yield from (f"    {line}" for line in row["reason"].splitlines()[:FAILED_SHOWN])
-    yield from _rest(len(result.failed) - FAILED_SHOWN)
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in result.failed:
+        alike.setdefault((row["outcome"], row["reason"]), []).append(row["test"])
+    for (outcome, reason), tests in list(alike.items())[:FAILED_SHOWN]:
+        more = f" and {len(tests) - 1} more, alike" if len(tests) > 1 else ""
+        yield f"  {outcome}: {tests[0]}{more}"
+        yield from (f"    {line}" for line in reason.splitlines()[:FAILED_SHOWN])
+    yield from _rest(sum(map(len, list(alike.values())[FAILED_SHOWN:])))
     for name, reason in result.untested.items():
         yield f"{name}: not tested: {reason}"
 
@@ -113,7 +120,8 @@ def _summary(result: Round, good: GoodBuild | None) -> str:
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
     if result.ok:
         untested = result.untested and all(tested.skip_reason for tested in result.tested)
-        return f"{'built, not tested' if untested else 'good'}: {times}"
+        missing = f", not compiled for {', '.join(result.uncompiled)}" if result.uncompiled else ""
+        return f"{'built, not tested' if untested else 'good'}{missing}: {times}"
     rest = "" if good is None else "; the last good build stays"
     stage = next(reversed(result.seconds), "build")
     outcome = "tests fail" if result.tested and not result.error else f"it cannot be {_DONE[stage]}"

@@ -99,6 +99,7 @@ class Round:
         error: class, message and hint of an error that is not a compiler's; None without one.
         diagnostics: messages of compilers, each with the lines of source that it refers to.
         output: title and output of each failed compiler.
+        uncompiled: sources that no variant of the round compiles, by backend.
         untested: reasons of the variants that were not tested, by name.
         times: of the short benchmark, as ``bench.measure`` gives them.
         unmeasured: why there are no times; empty if there are.
@@ -113,6 +114,7 @@ class Round:
     diagnostics: tuple[tuple[Diagnostic, tuple[str, ...]], ...] = ()
     output: tuple[tuple[str, str], ...] = ()
     variants: Mapping[str, Path] = field(default_factory=dict)
+    uncompiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ran: int = 0
     tested: tuple[Tested, ...] = ()
     untested: Mapping[str, str] = field(default_factory=dict)

@@ -76,6 +76,7 @@ class Session:
         self._cuda: frozenset[str] = frozenset()
         self._kernels: tuple[kernel_usage.Kernel, ...] = ()
         self._repo_id: str | None = None
+        self._uncompiled: Mapping[str, tuple[str, ...]] = {}
         # Of the present build.
         self._tests_passed = self._measured = False
         self.good = _stored(options.place / "good")
@@ -118,6 +119,7 @@ class Session:
                 self._build(result, events)
         events.check()
         result.variants, result.kernels = self._current, self._kernels
+        result.uncompiled = self._uncompiled
         if result.exit_code or not self._current:
             return
         if result.work.tests != () and self._options.test:
@@ -145,6 +147,7 @@ class Session:
             runner=nvcc_stages.run_stages,
             edited=functools.partial(replace_edited, self._device),
         )
+        self._uncompiled = build_api.uncompiled(workspace, targets)
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]
         identity = digest.key("dev", sources=planned.plan.sources_id, links=links)

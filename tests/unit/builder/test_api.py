@@ -194,3 +194,20 @@ def test_a_missing_checker_is_reported_before_compiling(workspace, monkeypatch):
         api.build_project(workspace, asked, planned)
     assert caught.value.hint == "pip install 'kernforge[build]', or build with --no-check"
     assert asked.events.log == []
+
+
+def test_sources_that_no_target_compiles_are_named_by_backend(workspace):
+    sections = "".join(
+        f'[kernel.{name}]\nbackend = "{name}"\ndepends = []\nsrc = ["{file}", "both.h"]\n'
+        for name, file in {"cpu": "a.cpp", "cuda": "b.cu"}.items()
+    )
+    text = MANIFEST.replace("[torch-noarch]", f'[torch]\nsrc = ["c.cpp"]\n{sections}')
+    files = workspace.project.files | {n: workspace.project.root / n for n in ("a.cpp", "b.cu")}
+    files |= {n: workspace.project.root / n for n in ("c.cpp", "both.h")}
+    for path in files.values():
+        path.touch()
+    manifest = document.parse(text, source="build.toml")
+    project = replace(workspace.project, manifest=manifest, manifest_text=text, files=files)
+    workspace = replace(workspace, project=project)
+    targets = [c.target for c in workspace.candidates if c.target and c.target.backend == "cpu"]
+    assert api.uncompiled(workspace, targets) == {"cuda": ("b.cu",)}

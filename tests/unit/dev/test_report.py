@@ -8,7 +8,7 @@ from rich.console import Console as Terminal
 
 from kernforge.binary import kernel_usage
 from kernforge.binary.cubin import FunctionUsage
-from kernforge.dev.report import View
+from kernforge.dev.report import View, text
 from kernforge.dev.rounds import EVERYTHING, GoodBuild, Round
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.system.console import Console
@@ -68,3 +68,10 @@ def test_a_terminal_shows_errors_tests_kernels_and_times(broken, tested):
         *("a short run", "waiting for a change"),
     ):
         assert words in shown, words
+
+
+def test_a_round_without_a_gpu_says_what_was_not_compiled():
+    result = Round(number=1, files=(), work=EVERYTHING, uncompiled={"cuda": ("k.cu",)})
+    shown = text(result, None)
+    assert "not compiled for cuda: k.cu, " in shown
+    assert "good, not compiled for cuda: " in shown

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from kernforge.builder import api as build
 from kernforge.check.finding import refuse_errors
@@ -25,7 +26,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     project = read_project(arguments.project)
     extras.require(("pytest",), "this command")  # now, and not when everything is compiled
     results = []
-    for name, path in _variants(arguments, console).items():
+    variants, uncompiled = _variants(arguments, console)
+    for name, path in variants.items():
         with console.working(f"testing {name}"):
             tested = project_tests.run_variant(
                 project.root,
@@ -35,15 +37,20 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 repo_id=project.manifest.general.hub.repo_id,
             )
         results.append(tested)
-    _print_results(results, console)
+    _print_results(results, uncompiled, console)
 
 
-def _variants(arguments: argparse.Namespace, console: Console) -> Mapping[str, Path]:
-    """The variants to test, by name: existing ones, or those that are built now."""
+_Uncompiled: TypeAlias = "Mapping[str, Sequence[str]]"
+
+
+def _variants(
+    arguments: argparse.Namespace, console: Console
+) -> tuple[Mapping[str, Path], _Uncompiled]:
+    """The variants to test, existing or built now, and the sources that were not compiled."""
     if arguments.build_dir:
         variants = project_tests.built_in(arguments.build_dir, arguments.variant)
         names = list(variants) if arguments.variant else project_tests.chosen(list(variants))
-        return {name: variants[name] for name in names}
+        return {name: variants[name] for name in names}, {}
     workspace = options.workspace(arguments, console)
     buildable = [c.name for c in workspace.candidates if c.target]
     names = arguments.variant or list(project_tests.chosen(buildable))
@@ -59,10 +66,10 @@ def _variants(arguments: argparse.Namespace, console: Console) -> Mapping[str, P
         console.result({"ok": False, **problems(result)}, "\n".join(errors))
     result.refuse_failures()
     refuse_errors(result.findings)
-    return result.variants
+    return result.variants, build.uncompiled(workspace, request.targets)
 
 
-def _print_results(results: list[Tested], console: Console) -> None:
+def _print_results(results: list[Tested], uncompiled: _Uncompiled, console: Console) -> None:
     document = {
         "ok": all(result.ok and not result.skip_reason for result in results),
         "variants": [
@@ -74,11 +81,13 @@ def _print_results(results: list[Tested], console: Console) -> None:
             }
             for result in results
         ],
+        "uncompiled": uncompiled,
     }
     lines = []
     for result in results:
         counts = ", ".join(f"{count} {name}" for name, count in result.counts.items() if count)
         lines += [result.output.rstrip(), f"{result.variant}: {counts}"]
+    lines += build.uncompiled_notes(uncompiled)
     console.result(document, "\n".join(lines))
     if wrong := [result.variant for result in results if not result.ok]:
         raise CheckError(
