@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from kernforge.builder import api as build
 from kernforge.builder.api import BuildRequest
@@ -16,10 +17,11 @@ from kernforge.loader.search import with_override
 from kernforge.project.targets import Target
 from kernforge.system import digest, files
 from kernforge.system.environment import Environment
-from kernforge.system.process import Command, attached
+from kernforge.system.process import Command, replace_by
 from kernforge.toolchain.lockfile import Tree
 
-_RC = """[ -f ~/.bashrc ] && . ~/.bashrc
+_RC = """rm -r -- {directory}
+[ -f ~/.bashrc ] && . ~/.bashrc
 {exports}
 PS1="(${{KERNFORGE_VARIANT}}) ${{PS1-}}"
 """
@@ -102,18 +104,19 @@ def _importable(workspace: Workspace, built: Path, links: Path) -> Path:
     return directory
 
 
-def enter(setting: Setting, command: Sequence[str], environment: Environment) -> int:
-    """Run a command or the user's shell with the setting; returns its exit code."""
+def enter(setting: Setting, command: Sequence[str], environment: Environment) -> NoReturn:
+    """Run a command or the user's shell with the setting, in the place of this process."""
     env, values = environment.variables, setting.variables
     if command:
-        return attached(Command(argv=tuple(command), env=env, added=values))
+        replace_by(Command(argv=tuple(command), env=env, added=values))
     shell = env.get("SHELL") or "/bin/sh"
     if Path(shell).name != "bash":
         prompt = f"({setting.variant}) $ "
-        return attached(Command(argv=(shell,), env=env, added={**values, "PS1": prompt}))
+        replace_by(Command(argv=(shell,), env=env, added={**values, "PS1": prompt}))
     # The user's file may set these variables too, so these values come after it.
     exports = "\n".join(f"export {n}={shlex.quote(v)}" for n, v in values.items())
     with files.staging(environment.home / "shells") as directory:
-        files.write_new(directory / "rc", _RC.format(exports=exports))
-        argv = (shell, "--rcfile", str(directory / "rc"), "-i")
-        return attached(Command(argv=argv, env=env, added=values))
+        rc = directory / "rc"
+        text = _RC.format(exports=exports, directory=shlex.quote(str(directory)))
+        files.write_new(rc, text)
+        replace_by(Command(argv=(shell, "--rcfile", str(rc), "-i"), env=env, added=values))

@@ -32,6 +32,7 @@ from kernforge.extension.plan import (
 )
 from kernforge.extension.request import Tree
 from kernforge.system.environment import Environment
+from kernforge.system.forks import free_in_child
 from kernforge.toolchain.index.wheels import Progress
 
 
@@ -80,14 +81,14 @@ class JitSession:
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionMachine] = field(default_factory=dict)
     device: DeviceSession = field(default_factory=DeviceSession)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=lambda: free_in_child(threading.RLock()))
     _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
 
     @contextmanager
     def lock_for(self, *key: Hashable) -> Iterator[None]:
         """Hold the lock of a key; the order is project, module, toolchain."""
         with self.lock:
-            lock = self._locks.setdefault(key, threading.Lock())
+            lock = self._locks.setdefault(key, free_in_child(threading.Lock()))
         with lock:
             yield
 

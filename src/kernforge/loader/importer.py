@@ -34,6 +34,7 @@ from types import CodeType, ModuleType
 from kernforge.artifact.integrity import hash_bytes
 from kernforge.artifact.metadata import Digest, Metadata
 from kernforge.errors import DependencyError, IntegrityError, MissingFileError, UsageError
+from kernforge.system.forks import free_in_child
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class LoadedKernel:
 # Ids of other builders need not begin with an underscore, nor be identifiers.
 _ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
-lock = threading.RLock()
+lock = free_in_child(threading.RLock())
 """Held while a kernel and its dependencies are imported; one thread imports at a time."""
 
 _by_path: dict[Path, LoadedKernel] = {}
@@ -285,3 +286,12 @@ class _KernelFinder:
 
 
 _FINDER = _KernelFinder()
+
+
+def _forget_unfinished() -> None:
+    """In a forked process: what another thread was importing is imported anew."""
+    for root in _FINDER.roots - set(_by_id):
+        _forget(root)
+
+
+os.register_at_fork(after_in_child=_forget_unfinished)

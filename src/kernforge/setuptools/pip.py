@@ -14,13 +14,14 @@ import functools
 import re
 import runpy
 import shlex
+import signal
 import sys
 import tomllib
 import zipfile
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -29,7 +30,7 @@ from kernforge.errors import CheckError, KernforgeError, ToolchainError, UsageEr
 from kernforge.setuptools import stub, target
 from kernforge.system import files
 from kernforge.system.environment import Environment
-from kernforge.system.process import Command, attached, run
+from kernforge.system.process import Command, hand_on, replace_by, run
 from kernforge.wheel import plan as wheel_plan
 
 # "-P": a project in the current directory may have files of any name.
@@ -42,8 +43,8 @@ _NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja
 _LEGACY = ("setuptools>=70.1",)  # the first with a bdist_wheel of its own
 
 
-def run_pip(words: Sequence[str], environment: Environment) -> int:
-    """Run pip; returns its exit code.
+def run_pip(words: Sequence[str], environment: Environment) -> NoReturn:
+    """Run pip in the place of this process.
 
     Args:
         words: pip's command line, with ``--torch``, ``--cuda`` and ``--python``.
@@ -53,7 +54,7 @@ def run_pip(words: Sequence[str], environment: Environment) -> int:
     """
     chosen, rest = take_choices(words)
     if not rest or rest[0] not in _BUILDS:
-        return attached(Command(argv=(sys.executable, "-m", "pip", *rest)))
+        replace_by(Command(argv=(sys.executable, "-m", "pip", *rest)))
     variables = {f"KERNFORGE_{name.upper()}": text for name, text in chosen.items()}
     wanted = target.find_target(Environment({**environment.variables, **variables}))
     if wanted.python != target.running_python():
@@ -61,7 +62,7 @@ def run_pip(words: Sequence[str], environment: Environment) -> int:
             f"pip of Python {target.running_python()} cannot install for Python {wanted.python}",
             hint="`kernforge wheel --python` makes wheels for other Pythons",
         )
-    return attached(Command(argv=(*PROGRAM, *rest), env=environment.variables, added=variables))
+    replace_by(Command(argv=(*PROGRAM, *rest), env=environment.variables, added=variables))
 
 
 def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -190,6 +191,9 @@ def main(words: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         raise SystemExit(f"error: {error}\nhint: install pip: python -m ensurepip") from error
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, hand_on)  # pip would end and leave its builds running
     environment = Environment.read()
     with files.staging(environment.home / "setuptools" / "work") as place:
         verbose = any(re.fullmatch(r"-v+|--verbose", word) for word in words)

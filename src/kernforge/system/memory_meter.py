@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kernforge.system.forks import free_in_child
+
 _INTERVAL_S = 0.05
 # The measurement may take this share of one core, for any number of processes.
 _SHARE = 0.02
@@ -37,10 +39,11 @@ class Meter:
     """Measures programs in a thread that runs while there are programs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._usage: dict[int, Usage] = {}
         self._owner: dict[int, int] = {}
         self._awake = False
+        os.register_at_fork(after_in_child=self._forget)
 
     def watch(self, pid: int) -> None:
         """Begin to measure a process that this thread has started."""
@@ -61,6 +64,10 @@ class Meter:
         """Memory of the programs by the thread that started each."""
         with self._lock:
             return {self._owner[pid]: usage for pid, usage in self._usage.items()}
+
+    def _forget(self) -> None:
+        """In a forked process, which has neither the thread nor the programs."""
+        self._usage, self._owner, self._awake = {}, {}, False
 
     def _look(self) -> None:
         while True:

@@ -5,6 +5,9 @@ A command is data. It runs without a shell, in its own process group, with exact
 environment; when this process is interrupted, the whole group is killed. It is also killed when
 this process ends in any other way, SIGKILL included: a small program that is started once reads
 from a pipe what runs, and kills what is left when the pipe ends.
+
+Where this process ignores SIGCHLD, or another part of it reaps all children, the exit status of a
+child is lost: there a program is the child of a small one, which reports how it ended.
 """
 
 from __future__ import annotations
@@ -13,21 +16,21 @@ import contextlib
 import math
 import os
 import resource
-import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NoReturn, Protocol
 
 from kernforge.system import files
+from kernforge.system.forks import free_in_child
 from kernforge.system.memory_meter import Meter, descendants
 
-_SIGNALLED = 128
 _PRINTED = 32 << 20
 
 
@@ -96,16 +99,36 @@ class Runner(Protocol):
 def run(command: Command) -> Completed:
     """Start a program and wait for its end.
 
+    A program whose exit status is lost to another part of this process is run once more.
+
     Raises:
         FileNotFoundError: the program does not exist.
         StorageError: there is no space for its output.
     """
+    global _reaped  # noqa: PLW0603 - one value of the process, as its children are
+    if not _reaped and signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL:
+        done = _run(command, command.argv)
+        if done.returncode != _LOST:
+            return done
+        _reaped = True
+    done = _run(command, (sys.executable, "-I", "-S", "-c", _KEEPER, _ENDED, *command.argv))
+    stderr, said, report = done.stderr.rpartition(_ENDED)
+    if not said:  # it was killed with its keeper
+        return replace(done, returncode=-signal.SIGKILL)
+    code, number, cpu_s, *_ = report.split()
+    if number != "0":
+        raise OSError(int(number), os.strerror(int(number)), command.argv[0])
+    return replace(done, returncode=int(code), stderr=stderr, cpu_s=float(cpu_s))
+
+
+def _run(command: Command, argv: tuple[str, ...]) -> Completed:
+    """Run a program to its end; the exit status is ``_LOST`` where another has reaped it."""
     start = time.monotonic()
     directory = files.temporary()
     _guard.start()  # before the program, which would run unregistered meanwhile
     with files.scratch_file(directory) as out, files.scratch_file(directory) as err:
         process = subprocess.Popen(
-            command.argv,
+            argv,
             cwd=command.cwd,
             env=command.variables(),
             stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
@@ -113,61 +136,91 @@ def run(command: Command) -> Completed:
             stderr=err,
             start_new_session=True,
         )
+        limit = math.inf if command.timeout is None else command.timeout
+        timer = threading.Timer(limit, _end, (process,))
         meter.watch(process.pid)
         try:
             _running.add(process)
+            if command.timeout is not None:
+                timer.start()
             if process.stdin:
                 with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                     pipe.write(command.stdin.encode())
             _guard.tell("+", process.pid)
-            timed_out = not _ended_within(process.pid, command.timeout)
-            if timed_out:
-                _end(process)
-            # wait4 and not Popen.wait: only wait4 gives this child's CPU time.
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            try:
+                # wait4 and not Popen.wait: only wait4 gives this child's CPU time.
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            except ChildProcessError:
+                process.returncode, usage = _LOST, resource.struct_rusage((0,) * 16)
         except BaseException:
             _end(process)
             process.wait()
             raise
         finally:
+            timer.cancel()
             _running.discard(process)
             _guard.tell("-", process.pid)
             measured = meter.leave(process.pid)
+        wall_s = time.monotonic() - start
         return Completed(
             returncode=process.returncode,
             stdout=_read(out),
             stderr=_read(err),
-            wall_s=time.monotonic() - start,
+            wall_s=wall_s,
             cpu_s=usage.ru_utime + usage.ru_stime,
-            timed_out=timed_out,
+            timed_out=process.returncode != 0 and wall_s >= limit,
             peak_bytes=max(measured.peak, _reported_peak(usage)),
         )
 
 
-def attached(command: Command) -> int:
-    """Run a program on this process's terminal to its end; returns its exit code, as in a shell.
-
-    An interrupt at the terminal goes to the program; this process continues to wait.
+def replace_by(command: Command) -> NoReturn:
+    """Run a program in the place of this process: it has its terminal, signals and exit status.
 
     Raises:
         FileNotFoundError: the program does not exist.
+        PermissionError: it may not be executed.
     """
-    with subprocess.Popen(command.argv, cwd=command.cwd, env=command.variables()) as process:
-        # Set after the start, because the program would inherit an ignored signal.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            code = process.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
-    return code if code >= 0 else _SIGNALLED - code
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    for name in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(name, signal.SIG_DFL)
+    if command.cwd:
+        os.chdir(command.cwd)
+    try:
+        os.execvpe(command.argv[0], command.argv, command.variables())  # noqa: S606 - as it says
+    except OSError as error:
+        error.filename = command.argv[0]  # not the last directory of PATH
+        raise
+
+
+def hand_on(number: int, _frame: object) -> NoReturn:
+    """Handle a signal: hand it on to all that this process has started, and end with them."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    raise SystemExit(128 + number)
 
 
 meter = Meter()
 """Measures every program that ``run`` starts."""
 
 _running: set[subprocess.Popen[bytes]] = set()
+os.register_at_fork(after_in_child=_running.clear)  # they are the parent's
+_reaped = False  # whether another part of this process has reaped a child of ours
 
+# Runs a program, then adds to its standard error: exit status, why it did not start, CPU seconds.
+_ENDED, _LOST = "\x1ekernforge:", 1 << 16
+_KEEPER = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+code = number = 0
+try:
+    code = subprocess.call(sys.argv[2:])
+except OSError as error:
+    number = error.errno
+os.write(2, f"{sys.argv[1]}{code} {number} {sum(os.times()[2:4])} ".encode())
+"""
 # Kills the process groups that were registered and not unregistered, when its input is closed: when
 # this process has ended.
 _GUARD = """
@@ -185,7 +238,7 @@ class _Guard:
     """The program that kills running process groups when this process has ended."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._pipe: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
@@ -219,7 +272,6 @@ class _Guard:
 
     def _forget(self) -> None:
         """In a forked process, which has a guard of its own, or the parent's would not end."""
-        self._lock = threading.Lock()
         if self._pipe is not None:
             os.close(self._pipe)
         self._pipe = None
@@ -251,21 +303,6 @@ def _reported_peak(usage: resource.struct_rusage) -> int:
     """
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return usage.ru_maxrss * 1024 if usage.ru_maxrss > own_peak else 0
-
-
-def _ended_within(pid: int, seconds: float | None) -> bool:
-    """Wait for the end of a process without reaping it; False if the time is over before.
-
-    ``poll`` and not ``select``, which refuses descriptors above 1,023: servers have as many files
-    open.
-    """
-    handle = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        return bool(poll.poll(None if seconds is None else math.ceil(1000 * max(0.0, seconds))))
-    finally:
-        os.close(handle)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

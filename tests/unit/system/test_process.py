@@ -77,6 +77,70 @@ process.run(process.Command(argv=("true",)))
     assert ends(int(text))
 
 
+REAPERS = {
+    "ignored": "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "handled": "signal.signal(signal.SIGCHLD, lambda *_: os.waitpid(-1, os.WNOHANG))",
+    "by a thread": "threading.Thread(target=reap, daemon=True).start()",
+}
+
+
+@pytest.mark.parametrize("reaper", REAPERS.values(), ids=REAPERS)
+def test_the_exit_status_is_right_where_another_reaps_the_children(reaper):
+    """Also in a Python without ``os.pidfd_open``, as conda's."""
+    program = f"""
+import os, signal, threading
+from kernforge.system.process import Command, run
+def reap():
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            pass
+vars(os).pop("pidfd_open", None)
+{reaper}
+for script in ("echo out; echo err >&2; exit 3", "kill -9 $$", "exit 0"):
+    done = run(Command(argv=("sh", "-c", script)))
+    print(done.returncode, done.stdout.strip(), done.stderr.strip())
+print(run(Command(argv=("sleep", "600"), timeout=0.1)).timed_out)
+try:
+    run(Command(argv=("no-such-program",)))
+except FileNotFoundError as error:
+    print(error.filename)
+"""
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert printed.splitlines() == ["3 out err", "-9  ", "0  ", "True", "no-such-program"]
+
+
+def test_a_forked_process_waits_for_no_thread_of_its_parent(tmp_path):
+    """That a thread compiles: with the locks of programs, the store, the JIT and the loader."""
+    program = """
+import os, signal, sys, threading
+from pathlib import Path
+from kernforge.extension.session import PROCESS
+from kernforge.loader import importer
+from kernforge.store.local import Store
+from kernforge.system.process import Command, _guard, meter, run
+store, inside, over = Store(Path(sys.argv[1])), threading.Event(), threading.Event()
+def fill(_):
+    with PROCESS.lock, PROCESS.lock_for("module", "m"), importer.lock, meter._lock, _guard._lock:
+        inside.set()
+        over.wait()
+    raise SystemExit  # so that its child makes it
+threading.Thread(target=lambda: store.tree("objects", "k", fill)).start()
+inside.wait()
+if (child := os.fork()) == 0:
+    signal.alarm(60)
+    with PROCESS.lock, PROCESS.lock_for("module", "m"), importer.lock:
+        run(Command(argv=("true",)))
+    store.tree("objects", "k", lambda _: None)
+    os._exit(7)
+over.set()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    argv = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
+    assert subprocess.check_output(argv, text=True) == "7\n"
+
+
 def test_a_program_runs_in_a_process_with_many_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:

@@ -9,6 +9,6 @@ from kernforge.setuptools import pip
 from kernforge.system.console import Console
 
 
-def run(arguments: argparse.Namespace, _console: Console) -> int:
-    """Run pip; returns its exit code."""
-    return pip.run_pip(arguments.arguments, arguments.environment)
+def run(arguments: argparse.Namespace, _console: Console) -> None:
+    """Run pip in the place of this process."""
+    pip.run_pip(arguments.arguments, arguments.environment)

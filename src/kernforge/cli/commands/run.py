@@ -8,17 +8,17 @@ import argparse
 from kernforge.compat import shim
 from kernforge.errors import UsageError
 from kernforge.system.console import Console
-from kernforge.system.process import Command, attached
+from kernforge.system.process import Command, replace_by
 
 
-def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Run the program and return its exit code, or write the wheel."""
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Run the program in the place of this process, or write the wheel."""
     environment, program = arguments.environment, arguments.program
     version = arguments.as_kernels or shim.claimed_version(environment)
     if arguments.write_wheel is not None and not program:
         path = shim.write_wheel(arguments.write_wheel, version, environment.home)
         console.result({"path": str(path), "version": version}, str(path))
-        return 0
+        return
     if arguments.write_wheel is not None or arguments.as_kernels is None or not program:
         raise UsageError(
             "give --as-kernels and a program to run, or --write-wheel alone",
@@ -26,6 +26,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         )
     added = shim.command_environment(environment, version)
     try:
-        return attached(Command(argv=tuple(program), env=environment.variables, added=added))
+        replace_by(Command(argv=tuple(program), env=environment.variables, added=added))
     except FileNotFoundError:
         raise UsageError(f"there is no program {program[0]!r}", hint="check PATH") from None

@@ -12,8 +12,8 @@ from kernforge.project import targets
 from kernforge.system.console import Console
 
 
-def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Run a shell or the user's program in a variant's environment; returns its exit code."""
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Run a shell or the user's program in a variant's environment, in this process's place."""
     environment, program = arguments.environment, arguments.program
     if arguments.json and program:
         raise UsageError(
@@ -34,12 +34,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             "built": str(setting.built) if setting.built else None,
         }
         console.result(document, "")
-        return 0
+        return
     if not program:
         names = ", ".join(sorted(setting.variables))
         console.note(f"{setting.variant}: {names} are set; `exit` leaves")
     try:
-        return shell.enter(setting, program, environment)
+        shell.enter(setting, program, environment)
     except (FileNotFoundError, PermissionError) as error:
         raise UsageError(
             f"{error.filename} cannot be run: {error.strerror}",
