@@ -13,6 +13,8 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
+import math
 import os
 import re
 import shutil
@@ -32,18 +34,26 @@ _TEMPORARY = rf"{_PREFIX}(?:[a-z0-9_]{{8}}|[0-9a-f]{{32}})"
 _LASTS_S = 24 * 3600
 # Between two attempts to get a lock.
 _SHORTEST_S, _LONGEST_S = 0.001, 0.05
-_WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
+_SAID_S = 3.0  # until a wait for a lock is said
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+_NO_FLUSH = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_log = logging.getLogger("kernforge")
 # What is written may be a project's, or kernforge's own.
 _ELSEWHERE = (
     "write to another directory; that of kernforge's own files is KERNFORGE_HOME, that of files of "
     "a hub HF_HOME"
 )
 _HINTS = {
-    errno.EEXIST: (
-        "check the path: it may be a file instead of a directory; or remove what is there"
-    ),
-    errno.ENOTDIR: _WRONG_KIND,
-    errno.EISDIR: _WRONG_KIND,
+    errno.EEXIST: "move what is there, or choose another path",
+    errno.ENOTDIR: "a part of the path is a file, and must be a directory",
+    errno.EISDIR: "the path is a directory, and must be a file",
+    errno.EMFILE: "this process may not open more files: raise the limit (ulimit -n)",
+    errno.ENFILE: "this machine has too many open files: end other programs",
+    errno.ESTALE: "the file server has replaced it meanwhile: try again",
+    errno.EIO: "the disk or the file server fails: see the machine's log (dmesg)",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "a link in the path leads to itself",
+    errno.EBUSY: "another program uses it",
     errno.ENOSPC: f"free some space, or {_ELSEWHERE}",
     errno.EDQUOT: f"the quota is used up: free some space, or {_ELSEWHERE}",
     errno.EROFS: f"the file system is read-only: {_ELSEWHERE}",
@@ -72,9 +82,8 @@ def storage_error(error: OSError, what: str = "") -> StorageError:
     """The error for a user, for an error of the disk in an operation."""
     named = str(error.filename or "")
     places = [place for place in (what, "" if named in what else named) if place]
-    hint = "check the path: a part of it is missing"
-    if error.errno != errno.ENOENT:
-        hint = _HINTS.get(error.errno or 0, _WRONG_KIND)
+    missing = "check the path: a part of it is missing" if error.errno == errno.ENOENT else ""
+    hint = _HINTS.get(error.errno or 0, missing)
     return StorageError(": ".join([*places, error.strerror or str(error)]), hint=hint)
 
 
@@ -168,9 +177,18 @@ def flush(path: Path) -> None:
 def _flush_one(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        _fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _fsync(descriptor: int) -> None:
+    """Get an open file onto the disk, where its file system can do that."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FLUSH:
+            raise
 
 
 def replace_tree(staged: Path, final: Path) -> None:
@@ -238,7 +256,7 @@ def atomic_stream(path: Path, *, mode: int = 0o644, durable: bool = True) -> Ite
                 yield stream
                 stream.flush()
                 if durable:
-                    os.fsync(handle)
+                    _fsync(handle)
                 temporary.chmod(mode)
                 temporary.replace(path)
             except BaseException:
@@ -344,8 +362,9 @@ def claimed(path: Path) -> Iterator[bool]:
     """Hold an empty directory of this user at exactly this path; yields whether that succeeded.
 
     The function waits for other processes of this user. It fails for a directory of another user,
-    for a link, if the parent is not writable, and if what was left cannot be removed. The caller
-    removes the directory at the end; one that was left is emptied by the next caller.
+    for a link, if the parent is not writable, if its file system has no locks, and if what was left
+    cannot be removed. The caller removes the directory at the end; one that was left is emptied by
+    the next caller.
     """
     handle = _claim(path)
     try:
@@ -355,7 +374,7 @@ def claimed(path: Path) -> Iterator[bool]:
         yield handle is not None and not any(path.iterdir())
     finally:
         if handle is not None:
-            os.close(handle)
+            _close(handle)
 
 
 def _claim(path: Path) -> int | None:
@@ -377,10 +396,12 @@ def _claim(path: Path) -> int | None:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
-        _lock(handle, path)
-        if _is_at(handle, path):
+        has_locks = _lock(handle, path)
+        if has_locks and _is_at(handle, path):
             return handle
-        os.close(handle)
+        _close(handle)
+        if not has_locks:
+            return None
 
 
 def set_times(root: Path, seconds: int) -> None:
@@ -410,6 +431,8 @@ def sha256_file(path: Path) -> str:
 def locked(path: Path) -> Iterator[None]:
     """Hold an advisory lock file; the operating system releases it when the process ends.
 
+    On a file system without locks, a second file is the lock, which only one process can create.
+
     Raises:
         InterruptedError: see ``cancel_waits``.
     """
@@ -418,13 +441,41 @@ def locked(path: Path) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            _lock(handle, path)
+            if not _lock(handle, path):
+                with _created(Path(f"{path}.held")):
+                    yield
+                return
             if _is_at(handle, path):  # it may have been removed between the two
                 os.utime(handle)  # young, so that ``sweep`` leaves it
                 yield
                 return
         finally:
-            os.close(handle)
+            _close(handle)
+
+
+@contextlib.contextmanager
+def _created(path: Path) -> Iterator[None]:
+    here = os.uname().nodename
+
+    def create() -> bool:
+        try:
+            with path.open("x") as stream:
+                stream.write(f"{os.getpid()} on {here}")
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError, PermissionError, ValueError):
+                pid, node = path.read_text().split(" on ")
+                try:
+                    os.kill(int(pid) if node == here else os.getpid(), 0)
+                except ProcessLookupError:  # it was killed
+                    path.unlink()
+            return False
+        return True
+
+    _wait(create, path, lambda: f"process {path.read_text()} (if it has ended, remove this file)")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _is_at(handle: int, path: Path) -> bool:
@@ -435,21 +486,70 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _lock(handle: int, path: Path) -> None:
-    """Lock an open file; waits for others who hold it."""
-    cancelled, pause = _cancelled, _SHORTEST_S
-    while True:
-        try:
+def _lock(handle: int, path: Path) -> bool:
+    """Lock an open file; waits for others who hold it. False if its file system has no locks."""
+
+    def lock() -> bool:
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if cancelled != _cancelled:
-                raise InterruptedError(
-                    errno.EINTR, "interrupted while another process uses it", str(path)
-                ) from None
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_S)
-        else:
-            return
+            return True
+        return False
+
+    _held.add(handle)
+    try:
+        with disk_errors(f"locking {path}"):
+            _wait(lock, path, lambda: _holder(handle))
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+def _wait(take: Callable[[], bool], path: Path, holder: Callable[[], str]) -> None:
+    """Take a lock as soon as its holder gives it up; a long wait is said."""
+    cancelled, pause, said_at = _cancelled, _SHORTEST_S, time.monotonic() + _SAID_S
+    while not take():
+        if cancelled != _cancelled:
+            raise InterruptedError(
+                errno.EINTR, "interrupted while another process uses it", str(path)
+            )
+        if time.monotonic() > said_at:
+            said_at = math.inf
+            with contextlib.suppress(FileNotFoundError):
+                _log.warning("waiting for %s, which uses %s", holder(), path)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_S)
+
+
+def _holder(handle: int) -> str:
+    """The process that holds the lock of an open file, in words."""
+    inode = str(os.fstat(handle).st_ino)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 4711 08:01:262146 0 EOF
+            _, kind, _, _, pid, file, *_ = line.split()
+            if kind == "FLOCK" and file.endswith(f":{inode}") and int(pid) > 0:
+                return f"process {pid}"
+    return "a process of another container or machine"
+
+
+_held: set[int] = set()  # descriptors of locks
+
+
+def _close(handle: int) -> None:
+    if handle in _held:  # not in a process that was forked meanwhile
+        _held.discard(handle)
+        os.close(handle)
+
+
+def _close_all() -> None:
+    """In a forked process, which would hold the locks of its parent's threads."""
+    for handle in tuple(_held):
+        _close(handle)
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 _cancelled = 0
