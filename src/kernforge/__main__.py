@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -10,12 +11,17 @@ import sys
 def main() -> None:
     """Run a command and exit; Ctrl-C and SIGTERM let it clean up, a second one ends it at once.
 
-    An ignored interrupt, as with ``nohup``, stays ignored.
+    So does SIGHUP, of a terminal that is closed. An ignored interrupt or SIGHUP, as with ``nohup``,
+    stays ignored.
     """
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            signal.signal(signal.SIGHUP, _interrupt)
         signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, the programs' status would be lost
+        _open_missing()
         from kernforge.cli import main as cli  # noqa: PLC0415 - an interrupt of it is one, too
     except KeyboardInterrupt:
         sys.exit(130)
@@ -25,6 +31,15 @@ def main() -> None:
 def _interrupt(number: int, _frame: object) -> None:
     signal.signal(number, signal.SIG_DFL)
     raise KeyboardInterrupt
+
+
+def _open_missing() -> None:
+    """Open the standard streams that are closed, or the next files would get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def main_as_client() -> None:

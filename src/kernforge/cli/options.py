@@ -16,12 +16,12 @@ from kernforge.errors import UsageError
 from kernforge.registry.api import open_default, open_registry
 from kernforge.registry.directory import Registries
 from kernforge.registry.names import COMMIT
+from kernforge.system.console import Console, is_terminal
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:  # heavy
     from kernforge.audit.describe import FoundKernel
     from kernforge.builder.workspace import Workspace
-    from kernforge.system.console import Console
     from kernforge.trust.signing import Key
 
 _VERSION = re.compile(r"v?\d+(?:\.\d+)*|\s*[<>=!~].*")
@@ -85,7 +85,7 @@ def passphrase(environment: Environment, *, new: bool = False) -> str:
     """The passphrase of a key, from the environment or from the terminal."""
     if (given := environment.kernforge_sign_passphrase) is not None:
         return given
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise UsageError(
             "the passphrase of the key is missing, and there is no terminal to ask for it",
             hint="set KERNFORGE_SIGN_PASSPHRASE; an empty value means no passphrase",

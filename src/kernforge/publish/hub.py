@@ -18,6 +18,7 @@ from kernforge.project.card import GENERATED
 from kernforge.publish.destination import CARD, Destination
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.system import extras
+from kernforge.system.console import is_terminal
 from kernforge.system.digest import git_blob
 from kernforge.system.http import BusyError, again, one_line
 
@@ -59,7 +60,7 @@ class HubDestination(Destination):
             library_version=__version__,
             user_agent=registry.hub.endpoint.user_agent or None,
         )
-        if not sys.stderr.isatty():
+        if not is_terminal(sys.stderr):
             huggingface_hub.utils.disable_progress_bars()
 
     @contextlib.contextmanager

@@ -35,7 +35,9 @@ from kernforge.registry.directory import (
 from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files, untrusted
+from kernforge.system.console import is_terminal
 from kernforge.system.digest import git_blob, sha256
+from kernforge.system.forks import free_in_child
 from kernforge.system.http import BusyError, again
 
 _REFS_LAST_S = 60.0
@@ -126,7 +128,7 @@ class RemoteRegistry(Registry):
         self._refs: dict[str, Mapping[str, str]] = {}
         self._requested: dict[str, float] = {}  # when the references were
         self._listings: dict[tuple[str, str], Mapping[str, RemoteFile]] = {}
-        self._asking = threading.RLock()
+        self._asking = free_in_child(threading.RLock())
 
     def offline(self) -> Registry:
         """The cache."""
@@ -301,7 +303,7 @@ class _Download:
             objects.setdefault(file.object, {})[path] = file
         parts = [(Part.around(members), members) for members in objects.values()]
         self._size = sum(part.size for part, _ in parts)
-        self._what = what if self._size and sys.stderr.isatty() else ""
+        self._what = what if self._size and is_terminal(sys.stderr) else ""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             jobs = [pool.submit(self._store, part, members) for part, members in parts]
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
@@ -28,6 +29,14 @@ _ON_TERMINAL_S = 2.0
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
 _NAMES = 3  # of running actions in a line
+
+
+def is_terminal(stream: object) -> bool:
+    """Whether a standard stream is a terminal; it may be None, closed, or a program's own."""
+    try:
+        return bool(stream.isatty())  # type: ignore[attr-defined]
+    except (AttributeError, ValueError):
+        return False
 
 
 def repeat(
@@ -135,7 +144,7 @@ class Console:
         self.quiet = quiet
         self._verbose = verbose
         self._failures = failures
-        self._watched = sys.stderr.isatty() and not quiet
+        self._watched = is_terminal(sys.stderr) and not quiet
         self._every_s = every_s
         self._live: ProgressLines | None = None
         self._result: Any = None
@@ -153,21 +162,33 @@ class Console:
         if self.as_json:
             self._result = document
         elif text:
-            print(printable(text), flush=True)
+            self._print_result(printable(text))
 
     def line(self, document: Any, text: str) -> None:
         """Print one of several results: a line of JSON, or text."""
         if self.as_json:
             self._indent = None
-            print(json.dumps(document, default=str), flush=True)
+            self._print_result(json.dumps(document, default=str))
         elif text:
-            print(printable(text), flush=True)
+            self._print_result(printable(text))
 
     def close(self) -> None:
         """Print the document of the result, if there is one."""
         if self._result is not None:
-            print(json.dumps(self._result, indent=self._indent, default=str), flush=True)
+            self._print_result(json.dumps(self._result, indent=self._indent, default=str))
             self._result = None
+
+    def _print_result(self, text: str) -> None:
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            from kernforge.system import files  # noqa: PLC0415 - few commands end so
+
+            # What is buffered is discarded: Python would try again when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise files.storage_error(error, "writing standard output") from error
 
     def error(self, error: KernforgeError) -> None:
         """Print an error with its hint; a JSON document gets it too, unless it is a list."""
@@ -257,5 +278,8 @@ class Console:
             self._write(text)
 
     def _write(self, text: str) -> None:
-        with self._lock:
-            print(printable(text), file=sys.stderr, flush=True)
+        line = f"{printable(text)}\n"
+        # Not by print, which takes standard output where there is no standard error.
+        with self._lock, contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stderr.write(line)
+            sys.stderr.flush()

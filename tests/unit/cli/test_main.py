@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -154,7 +155,34 @@ def test_a_file_in_place_of_a_directory_is_a_storage_error(tmp_path, capsys):
     assert call("new", str(tmp_path / "file" / "my-op")) == 11
     said = capsys.readouterr().err
     assert str(tmp_path / "file") in said
-    assert "hint: check the path: it may be a file" in said
+    assert "hint: move what is there, or choose another path" in said
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        ("2>&-", 0, ""),
+        (">&- 2>&- <&-", 0, ""),
+        (">/dev/full", 11, "writing standard output: No space"),
+    ],
+)
+def test_commands_run_where_a_stream_is_closed_or_full(tmp_path, streams, code, said):
+    argv = [sys.executable, "-m", "kernforge", "search", "x", "--json", "--registry", str(tmp_path)]
+    shell = ["sh", "-c", f'"$@" {streams}', "sh", *argv]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_program_in_our_place_gets_the_signal(tmp_path, number):
+    program = "trap 'exit 5' TERM HUP; touch ready; while :; do sleep 0.02; done"
+    argv = [sys.executable, "-m", "kernforge", "run", "--as-kernels", "--", "sh", "-c", program]
+    environment = {**os.environ, "KERNFORGE_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(argv, cwd=tmp_path, env=environment) as running:
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.02)
+        running.send_signal(number)
+    assert running.returncode == 5
 
 
 @pytest.mark.parametrize(

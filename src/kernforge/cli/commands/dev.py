@@ -12,7 +12,7 @@ from kernforge.dev import watch
 from kernforge.dev.report import View
 from kernforge.dev.session import DevOptions
 from kernforge.project import api as projects
-from kernforge.system.console import Console
+from kernforge.system.console import Console, is_terminal
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int | None:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int | None:
         pytest=tuple(arguments.pytest),
         workloads=tuple(arguments.workload),
     )
-    plain = arguments.json or arguments.quiet or not sys.stdout.isatty()
+    plain = arguments.json or arguments.quiet or not is_terminal(sys.stdout)
     with View(console, None if plain else Terminal()) as view:
         if arguments.once:
             return watch.once(session, view)
