@@ -10,6 +10,7 @@ home. Without a sandbox the same directory is a real one, so that the bytes are 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from typing import Literal, TypeAlias
 
 from kernforge.builder import namespaces
 from kernforge.errors import ToolchainError
-from kernforge.system.environment import expanded
+from kernforge.system.environment import user_file
 from kernforge.system.process import Command, Runner
 
 Mode: TypeAlias = Literal["required", "auto", "off"]
@@ -172,10 +173,10 @@ def probe(mode: Mode, compiler: str, runner: Runner, library_path: str = "") -> 
 def remedy() -> str:
     """How to allow the sandbox on this machine."""
     for name, (refusing, allowing) in _SWITCHES.items():
-        switch = Path("/proc/sys", name)
-        if switch.is_file() and switch.read_text().strip() == refusing:
-            setting = f"{name.replace('/', '.')}={allowing}"
-            return f"allow user namespaces to programs: `sysctl {setting}`"
+        with contextlib.suppress(OSError):  # the kernel lacks the switch, or /proc is hidden
+            if Path("/proc/sys", name).read_text().strip() == refusing:
+                setting = f"{name.replace('/', '.')}={allowing}"
+                return f"allow user namespaces to programs: `sysctl {setting}`"
     return "allow user namespaces (a container needs that from its host)"
 
 
@@ -290,7 +291,7 @@ def _outside(library_path: str, prefixes: Iterable[str]) -> Iterator[Path]:
 
 def _private(prefix: str) -> bool:
     """Whether a directory holds, or lies in, a user's home."""
-    home = expanded("~")
+    home = user_file("~")
     homes = {home, home.resolve(), Path("/root"), Path("/home")}
     path = Path(prefix)
     return any(path.is_relative_to(each) or each.is_relative_to(path) for each in homes)

@@ -15,7 +15,7 @@ from kernforge.errors import AbsentError, NotPublishedError, RegistryError
 from kernforge.registry.directory import Chain, DirectoryRegistry, Registries, Registry
 from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system import untrusted
-from kernforge.system.environment import Environment, expanded
+from kernforge.system.environment import Environment, user_file
 
 if TYPE_CHECKING:
     from kernforge.registry.remote import Transport
@@ -102,7 +102,7 @@ def _server(location: str, variables: tuple[tuple[str, str], ...], user_agent: s
     if scheme in _WEB:
         from kernforge.registry.static import StaticTransport  # noqa: PLC0415
 
-        netrc = expanded(environment.variables.get("NETRC") or "~/.netrc")
+        netrc = user_file(environment.variables.get("NETRC") or "~/.netrc")
         transport = StaticTransport(location, netrc, user_agent)
     elif scheme in _BUCKETS:
         from kernforge.registry.objects import ObjectTransport  # noqa: PLC0415

@@ -22,7 +22,7 @@ from kernforge.registry.listing import RemoteFile, valid_file, valid_refs
 from kernforge.registry.names import check_repo_id, is_ref
 from kernforge.registry.remote import Part, RemoteRegistry, Transport
 from kernforge.system import untrusted
-from kernforge.system.environment import Environment, expanded
+from kernforge.system.environment import Environment, expanded, user_file
 from kernforge.system.http import again
 
 if TYPE_CHECKING:
@@ -70,17 +70,20 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
         return any((variable(name) or "").upper() in _YES for name in names)
 
     offline = is_set("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    label = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2])
     if url != usual:
-        label = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2])
         cache = environment.home / "hubs" / label
         return HubEndpoint(url=url, cache=cache, offline=offline, user_agent=user_agent)
     above = environment.xdg_cache_home or "~/.cache"
     home = environment.hf_home or f"{above}/huggingface"
-    cache = expanded(environment.kernels_cache or environment.hf_hub_cache or f"{home}/hub")
+    try:
+        cache = expanded(environment.kernels_cache or environment.hf_hub_cache or f"{home}/hub")
+    except UsageError:  # a user without a home directory
+        cache = environment.home / "hubs" / label
     found = HubEndpoint(url=url, cache=cache, offline=offline, user_agent=user_agent)
     if is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         return found
-    token_file = expanded(variable("HF_TOKEN_PATH") or f"{home}/token")
+    token_file = user_file(variable("HF_TOKEN_PATH") or f"{home}/token")
     return replace(found, token=variable("HF_TOKEN"), token_file=token_file)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kernforge.errors import ToolchainError
 from kernforge.setuptools.target import running_python
+from kernforge.system.environment import user_file
 from kernforge.toolchain import installed
 from kernforge.toolchain.lockfile import LockedTree
 
@@ -50,7 +51,7 @@ def available(variables: Mapping[str, str]) -> dict[str, Path]:
     pyenv = variables.get("PYENV_ROOT") or "~/.pyenv"
     paths = [(running_python(), Path(sysconfig.get_path("include")))]
     for place in (uv, f"{pyenv}/versions", *_PLACES):
-        root = Path(place).expanduser()
+        root = user_file(place)
         below = sorted((p for each in _PATTERNS for p in root.glob(each)), reverse=True)
         # The name of this directory has the t of a free-threaded Python.
         paths += [(path.name.removeprefix("python"), path) for path in below]

@@ -107,7 +107,7 @@ class _FollowedConsole(Console):
 
     def _write(self, text: str) -> None:
         super()._write(text)
-        with contextlib.suppress(StorageError):  # of a terminal that is gone
+        with contextlib.suppress(OSError, StorageError):  # of a terminal that is gone
             files.append(self._path, f"{text}\n")
 
 

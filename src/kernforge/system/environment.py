@@ -193,7 +193,7 @@ def _user_directory(kind: str, chosen: str | None, usual: str) -> Path:
 
         return Path(getattr(platformdirs, f"user_{kind}_dir")("kernforge", appauthor=False))
     above = chosen if chosen and chosen.startswith("/") else usual
-    return expanded(above) / "kernforge"
+    return (user_file if kind == "config" else expanded)(above) / "kernforge"
 
 
 def expanded(path: str) -> Path:
@@ -203,5 +203,17 @@ def expanded(path: str) -> Path:
     except RuntimeError:
         raise UsageError(
             f"{path} is nowhere: this user has no home directory",
-            hint="set HOME to a directory that you may write to",
+            hint="set HOME, or KERNFORGE_HOME for kernforge's files, to a directory that you may "
+            "write to",
         ) from None
+
+
+def user_file(path: str) -> Path:
+    """A file or directory that the user may have; a user without a home directory has none.
+
+    That is a path at which nothing can be: one below the working directory may be another's.
+    """
+    try:
+        return expanded(path)
+    except UsageError:
+        return Path(os.devnull, path)

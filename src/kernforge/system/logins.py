@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from kernforge.errors import RegistryError
 from kernforge.system import untrusted
-from kernforge.system.environment import Environment, expanded
+from kernforge.system.environment import Environment, user_file
 
 Login: TypeAlias = tuple[str, str]
 """User name and password; the user ``<token>`` has an identity token."""
@@ -26,7 +26,7 @@ def login_files(environment: Environment) -> tuple[Path, ...]:
     if runtime := get("XDG_RUNTIME_DIR"):
         named.append(f"{runtime}/containers/auth.json")
     named.append(f"{get('DOCKER_CONFIG') or '~/.docker'}/config.json")
-    return tuple(expanded(path) for path in named if path)
+    return tuple(user_file(path) for path in named if path)
 
 
 def find_login(paths: Iterable[Path], host: str) -> Login | None:

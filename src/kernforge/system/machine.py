@@ -27,7 +27,7 @@ def cores() -> int:
 
 def processor_name() -> str:
     """The model name of the processor, or else the name of its architecture."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    lines = _text(Path("/proc/cpuinfo")).splitlines()
     return next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
         platform.machine(),
@@ -71,17 +71,14 @@ def parse_size(text: str) -> int:
 
 
 def _machine(proc: Path) -> int:
-    match = re.search(r"MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text())
-    return int(match[1]) * _KB if match else 0
+    if match := re.search(r"MemAvailable:\s+(\d+) kB", _text(proc / "meminfo")):
+        return int(match[1]) * _KB
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # less, without the caches
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
     """Control groups of this process that may limit its memory, with their parents."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in _text(proc / "self" / "cgroup").splitlines() or ("0::/", "1:memory:/"):
         number, controllers, path = line.split(":", 2)
         if number == "0":
             base = cgroups
@@ -94,20 +91,22 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
         yield from (base / part for part in (below, *below.parents))
 
 
-def _number(path: Path) -> int | None:
+def _text(path: Path) -> str:
+    """The text of a file; empty where it is hidden, as ``/proc`` is in some sandboxes."""
     try:
-        text = path.read_text().strip()
+        return path.read_text()
     except OSError:
-        return None
+        return ""
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def _cache(group: Path) -> int:
-    try:
-        text = (group / "memory.stat").read_text()
-    except OSError:
-        return 0
-    match = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
+    stat = _text(group / "memory.stat")
+    match = re.search(r"^(?:total_)?inactive_file (\d+)$", stat, re.MULTILINE)
     return int(match[1]) if match else 0
 
 

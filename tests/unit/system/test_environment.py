@@ -5,7 +5,10 @@ import platformdirs
 import pytest
 
 from kernforge.errors import UsageError
+from kernforge.registry import api
 from kernforge.system.environment import Environment
+from kernforge.system.logins import login_files
+from kernforge.trust import admission
 
 
 def test_what_was_read_does_not_change_and_what_is_live_does(monkeypatch):
@@ -54,11 +57,17 @@ def test_the_users_directories_are_those_of_platformdirs(monkeypatch, value):
     assert environment.user_config == platformdirs.user_config_path("kernforge", appauthor=False)
 
 
-def test_a_user_without_a_home_directory_is_told(monkeypatch):
+def test_a_user_without_a_home_directory_names_one_for_our_files(monkeypatch, tmp_path):
     """As in a container that runs as a number, which no account has."""
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
-    for directory in ("home", "own_registry", "user_config"):
+    for directory in ("home", "own_registry"):
         with pytest.raises(UsageError, match="no home directory") as error:
             getattr(Environment({}), directory)
         assert "HOME" in error.value.hint
+    homeless = Environment({"KERNFORGE_HOME": str(tmp_path)})
+    own, hub = api.open_default(homeless).members
+    assert own.root.is_relative_to(tmp_path)
+    assert hub.root.is_relative_to(tmp_path)
+    for path in (admission.user_policy(homeless), *login_files(homeless)):
+        assert path.parts[:3] == ("/", "dev", "null")

@@ -32,6 +32,13 @@ def test_without_control_groups_it_is_the_machine(tmp_path):
     assert left(tmp_path) == 64
 
 
+def test_where_proc_is_hidden_the_group_that_is_mounted_limits(tmp_path):
+    assert left(tmp_path) > 0
+    group = {"memory.max": GB, "memory.current": GB}
+    tree(tmp_path / "cg", **group)
+    assert left(tmp_path) == 0
+
+
 @pytest.mark.parametrize("path", ["job", "job/step/task"])
 def test_a_group_of_version_2_and_those_above_it_limit(tmp_path, path):
     write_machine(tmp_path, f"0::/{path}\n")

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from kernforge.errors import NetworkError
 from kernforge.system import http, untrusted
-from kernforge.system.environment import Environment, expanded
+from kernforge.system.environment import Environment, user_file
 from kernforge.toolchain.index import pip_config
 from kernforge.toolchain.index.pip_config import PipConfig
 
@@ -153,7 +153,7 @@ class Transport:
 
 def _login(url: str) -> str:
     """The login for an address: its own, or that of the user's netrc."""
-    netrc_file = expanded(Environment.live().variables.get("NETRC") or "~/.netrc")
+    netrc_file = user_file(Environment.live().variables.get("NETRC") or "~/.netrc")
     return http.url_login(url) or http.netrc_login(netrc_file, url)
 
 

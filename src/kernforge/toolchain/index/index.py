@@ -21,7 +21,7 @@ from packaging.utils import (
 )
 
 from kernforge.errors import ToolchainError
-from kernforge.system.environment import expanded
+from kernforge.system.environment import user_file
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Index:
         """Indexes of this user: pip's configuration files and ``PIP_*`` variables."""
         from kernforge.toolchain.index.http import Transport  # noqa: PLC0415
 
-        names = pip_config.file_names(env, home=str(expanded("~")), prefix=sys.prefix)
+        names = pip_config.file_names(env, home=str(user_file("~")), prefix=sys.prefix)
         files = [(name, Path(name).read_text()) for name in names if Path(name).is_file()]
         config = pip_config.read(files, env, default_index=_DEFAULT)
         return cls(config, Transport(config))
