@@ -16,8 +16,8 @@ from kernforge.errors import UsageError
 from kernforge.registry.api import open_default, open_registry
 from kernforge.registry.directory import Registries
 from kernforge.registry.names import COMMIT
-from kernforge.system.console import Console, is_terminal
-from kernforge.system.environment import Environment
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment, is_terminal
 
 if TYPE_CHECKING:  # heavy
     from kernforge.audit.describe import FoundKernel

@@ -18,8 +18,8 @@ from kernforge.project.card import GENERATED
 from kernforge.publish.destination import CARD, Destination
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.system import extras
-from kernforge.system.console import is_terminal
 from kernforge.system.digest import git_blob
+from kernforge.system.environment import is_terminal
 from kernforge.system.http import BusyError, again, one_line
 
 if TYPE_CHECKING:

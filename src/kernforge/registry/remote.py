@@ -35,8 +35,8 @@ from kernforge.registry.directory import (
 from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files, untrusted
-from kernforge.system.console import is_terminal
 from kernforge.system.digest import git_blob, sha256
+from kernforge.system.environment import is_terminal
 from kernforge.system.forks import free_in_child
 from kernforge.system.http import BusyError, again
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import KernforgeError, printable
+from kernforge.system.environment import is_terminal
 from kernforge.system.tables import size
 
 if TYPE_CHECKING:
@@ -29,14 +30,6 @@ _ON_TERMINAL_S = 2.0
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
 _NAMES = 3  # of running actions in a line
-
-
-def is_terminal(stream: object) -> bool:
-    """Whether a standard stream is a terminal; it may be None, closed, or a program's own."""
-    try:
-        return bool(stream.isatty())  # type: ignore[attr-defined]
-    except (AttributeError, ValueError):
-        return False
 
 
 def repeat(

@@ -217,3 +217,11 @@ def user_file(path: str) -> Path:
         return expanded(path)
     except UsageError:
         return Path(os.devnull, path)
+
+
+def is_terminal(stream: object) -> bool:
+    """Whether a standard stream is a terminal; it may be None, closed, or a program's own."""
+    try:
+        return bool(stream.isatty())  # type: ignore[attr-defined]
+    except (AttributeError, ValueError):
+        return False

@@ -12,7 +12,8 @@ from kernforge.dev import watch
 from kernforge.dev.report import View
 from kernforge.dev.session import DevOptions
 from kernforge.project import api as projects
-from kernforge.system.console import Console, is_terminal
+from kernforge.system.console import Console
+from kernforge.system.environment import is_terminal
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int | None:
