@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from kernforge.source import cpp_text, op_calls, op_namespace, op_schema, op_types
@@ -92,15 +92,20 @@ def _blocks(sources: Mapping[str, str]) -> list[tuple[str, op_namespace.Block]]:
 
 
 def _calls(sources: Mapping[str, str], python: Mapping[str, str]) -> Iterator[SourceMistake]:
-    """Calls of operators that no source defines in the namespace of the build."""
+    """Uses of operators that no source defines, or not in the namespace of the build."""
     names = op_schema.names(sources.values())
-    blocks = [(path, block) for path, block in _blocks(sources) if block.defines]
-    if not names or not blocks:
+    blocks = _blocks(sources)
+    spaces = {block.namespace for _, block in blocks if block.defines}
+    if not names or not spaces:
         return
     read = {path: op_calls.read(text) for path, text in python.items()}
     known = names.union(*(calls.defined for calls in read.values()))
-    own = {name for _, block in blocks if not block.namespace for name in block.names}
-    elsewhere = {n: (p, block) for p, block in blocks for n in block.names - own}
+    own = {n for _, b in blocks if b.defines and not b.namespace for n in b.names}
+    elsewhere = {n: (p, b) for p, b in blocks if b.defines for n in b.names - own}
+    for path, block in blocks:
+        for name in sorted(block.names - known) if block.namespace in spaces else ():
+            problem = f"{block.macro} implements {name}, and no source defines that operator"
+            yield SourceMistake(path, block.line, problem, _near(name, known))
     for path, calls in read.items():
         for name, line in calls.lines.items():
             if name in elsewhere:
@@ -108,7 +113,11 @@ def _calls(sources: Mapping[str, str], python: Mapping[str, str]) -> Iterator[So
                 problem = f"{block.macro} defines {name}, which {path}:{line} calls in this build's"
                 yield SourceMistake(where, block.line, f"{problem} namespace", _NAMESPACE_FIX)
             elif name not in known:
-                near = difflib.get_close_matches(name, known, 1)
                 problem = f"no source defines the operator {name}, which is called here"
-                fix = f"write {near[0]}" if near else "define it, or remove the call"
-                yield SourceMistake(path, line, problem, fix)
+                yield SourceMistake(path, line, problem, _near(name, known))
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    """What to do about an operator that is not known."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"write {near[0]}" if near else f"define {name}, or remove its use"

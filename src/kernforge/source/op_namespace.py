@@ -53,7 +53,7 @@ NamespaceUse: TypeAlias = Literal["none", "compiled", "module", "linked", "joine
 It is not read; the unit is compiled with it; so, and it may hold Python's way into it; or the unit
 takes it at link time, with Python's way into it or, as one that only adds operators, without.
 """
-_REGISTERED = re.compile(r"[.>]\s*(?:def|impl)\s*\(\s*(?:R\"\w*\()?\"?(?:\w+::)?(\w+)")
+_REGISTERED = re.compile(r"[.>]\s*(?:def|impl)\s*\(\s*(?:R\"\w*\(|\")(?:\w+::)?(\w+)")
 
 
 class Block(NamedTuple):

@@ -38,6 +38,7 @@ def test_a_right_project_has_no_mistake():
             "defines img2gray, which ",
         ),
         ("IMPL_EXPAND(TORCH_EXTENSION_NAME", "IMPL(my", "b.cpp:4", "defined in another namespace"),
+        ('impl("img2gray"', 'impl("img2grey"', "b.cpp:4", "implements img2grey, and no source"),
         ("ops.img2gray(x)", "ops.img2grey(x)", "__init__.py:5", "the operator img2grey, which"),
         ("ops.img2gray(x)", "ops.grau.default(x)", "__init__.py:5", "the operator grau, which"),
         ("return ops", "return _ops.ops.f(x) + ops", "__init__.py:5", "the operator f,"),
