@@ -120,6 +120,8 @@ def _definitions(sources: Mapping[str, str], name: str) -> Iterator[_Function]:
             before = _QUALIFIER.sub("", _SPECIFIERS.sub("", code[begin : match.start()])).strip()
             if not body or not before or before[-1] in ":,(=":  # a call, or a constructor's
                 continue
+            if _is_member(code, match.start()):
+                continue
             inside = _plain(code[match.end() : end], aliases)
             takes = [each.partition("=")[0].strip() for each in cpp_text.split(inside)]
             # Torch's full API passes the dispatch keys to a function that takes them first.
@@ -132,6 +134,17 @@ def _definitions(sources: Mapping[str, str], name: str) -> Iterator[_Function]:
             line = cpp_text.line_of(code, match.start())
             returns = _plain((body[1] or before).strip(), aliases)
             yield _Function(path, line, takes, returns, reads)
+
+
+def _is_member(code: str, offset: int) -> bool:
+    """Whether the innermost block around a place is that of a class."""
+    depth = 0
+    for position in range(offset - 1, -1, -1):
+        depth += (code[position] == "}") - (code[position] == "{")
+        if depth < 0:
+            begin = max(code.rfind(mark, 0, position) for mark in ";{}") + 1
+            return bool(re.search(r"\b(?:struct|class)\b", code[begin:position]))
+    return False
 
 
 @functools.lru_cache(maxsize=16)  # for each function of a binding

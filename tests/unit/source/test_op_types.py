@@ -58,6 +58,7 @@ def test_a_function_that_differs_from_its_schema_is_named(schema, function, says
         ("(int n, Scalar s, Dict(str, Tensor) d) -> ()", "void run(Number n, double s, long d=3)"),
         ("(Tensor x) -> ()", "void run(c10::DispatchKeySet keys, const Tensor& x)"),
         ("(float x) -> ()", "void run(long n) {}\nvoid run(double x)"),
+        ("(float x) -> ()", "struct S { void run(long n) {} };\nMAKE(run)"),
         ("(float x, ...) -> ()", "void run(long n)"),
         ("(float x) -> ()", "MAKE(run, long)"),
     ],
