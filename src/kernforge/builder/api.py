@@ -7,6 +7,7 @@ This is the only place where these steps follow each other. Every caller hands i
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from kernforge.builder.workspace import Workspace, ensure_lock, needs, toolchain
 from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, SourceError, StorageError
 from kernforge.manifest.model import Backend, Torch
+from kernforge.project import units
 from kernforge.project.api import Project, folder
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources, package_dir
@@ -295,11 +297,26 @@ _MISSING = ("unresolved", "import")
 
 
 def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
-    """Refuse sources that cannot make a kernel.
+    """Refuse a project without a Python package, and sources that cannot make a kernel.
 
     Raises:
         SourceError: there are such sources; the message has a line for each mistake.
     """
+    package = units.package_dir(project.manifest)
+    if f"{package}__init__.py" not in project.files:
+        folder_of_packages = package.partition("/")[0]
+        others = [
+            path.removesuffix("/__init__.py")
+            for path in project.files
+            if re.fullmatch(rf"{folder_of_packages}/[^/]+/__init__\.py", path)
+        ]
+        raise SourceError(
+            f"there is no {package}__init__.py, which Python imports as the kernel "
+            f"{project.manifest.general.name}",
+            hint=f"rename {others[0]} to {package[:-1]}"
+            if len(others) == 1
+            else "write it: `from ._ops import ops`, and a function for each operator",
+        )
     if not isinstance(project.manifest.framework, Torch):
         return
     compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}

@@ -158,24 +158,18 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
     elif legacy.is_before_3(data):
         edition = Edition.V2
         document, mistakes = _check(legacy.upgraded(data, edition))
-    elif legacy.is_before_4(data) and (document := _as_edition_3(data)):
-        edition, mistakes = Edition.V3, []
     else:
-        edition = Edition.V4
+        older = legacy.is_before_4(data) and not legacy.newer_keys(data, Edition.V3)
+        edition = Edition.V3 if older else Edition.V4
         document, mistakes = _check(legacy.upgraded(data, edition))
+        # Edition 3 requires less: what a wrong file lacks counts if it is not of that edition.
+        if older and mistakes and legacy.is_meant_as_4(data):
+            edition = Edition.V4
+            document, mistakes = _check(legacy.upgraded(data, edition))
         mistakes += _newer(data, edition)
     if document is None or mistakes:
         raise ManifestError(report(mistakes, data, text=text.removeprefix(_BOM), source=source))
     return edition, document
-
-
-def _as_edition_3(data: legacy.Data) -> Document | None:
-    """The document of a file of edition 3; None if the file is not valid in edition 3."""
-    general = data.get("general")
-    if not isinstance(general, dict) or legacy.newer_keys(data, Edition.V3):
-        return None
-    document, mistakes = _check(legacy.upgraded(data, Edition.V3))
-    return None if mistakes else document
 
 
 def _wrong_edition(value: object) -> Mistake:

@@ -127,6 +127,14 @@ def is_before_4(data: Data) -> bool:
     return not has_framework(data) or not all(_has(data, key) for key in keys)
 
 
+def is_meant_as_4(data: Data) -> bool:
+    """Whether a file that is not valid in edition 3 has a version, or no ``[general]`` at all."""
+    general = data.get("general")
+    return not isinstance(general, dict) or (
+        "version" in general and "_" not in str(general.get("name"))
+    )
+
+
 def has_framework(data: Data) -> bool:
     """Whether the file has any of the three framework tables."""
     return any(name in data for name in _FRAMEWORKS)

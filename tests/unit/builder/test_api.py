@@ -17,6 +17,7 @@ from kernforge.check import api as check
 from kernforge.errors import (
     BuildError,
     MissingPackageError,
+    SourceError,
     StorageError,
     ToolchainError,
     UsageError,
@@ -145,6 +146,14 @@ def test_a_variant_that_is_a_link_is_replaced(workspace, tmp_path):
     api.build_project(workspace, request(workspace))
     assert not list((tmp_path / "mine").iterdir())
     assert not (out / "torch-cpu").is_symlink()
+
+
+def test_package_directory_with_another_name_is_refused_before_the_lock(workspace):
+    files = {"torch-ext/my-op/__init__.py": workspace.project.root}
+    moved = replace(workspace, project=replace(workspace.project, files=files))
+    with pytest.raises(SourceError, match=r"there is no torch-ext/my_op/__init__\.py") as told:
+        api.plan_project(moved, request(moved, lock="frozen"))
+    assert told.value.hint == "rename torch-ext/my-op to torch-ext/my_op"
 
 
 def test_a_frozen_lock_is_not_written(workspace):
