@@ -123,13 +123,17 @@ def test_compile_error_names_the_user_file(plain, environment):
     assert "Traceback" not in printed
 
 
-def test_empty_git_submodule_is_named(plain, environment):
+def test_why_a_header_is_missing_is_named(plain, environment):
     (plain / "csrc/plain.cpp").write_text(f'#include "mathlib/m.hpp"\n{PLAIN}')
     (plain / "include/mathlib").mkdir()
     (plain / ".gitmodules").write_text('[submodule "m"]\n\tpath = include/mathlib\n\turl = x\n')
     printed = run(*BUILD, cwd=plain, env=environment, expect=1)
     assert "git did not fetch include/mathlib, which may have mathlib/m.hpp" in printed
     assert "git submodule update --init" in printed
+    (plain / ".gitmodules").unlink()
+    (plain / "PKG-INFO").write_text("")
+    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
+    assert "MANIFEST.in must name it (`recursive-include csrc *.hpp`)" in printed
 
 
 def test_cxx_standard_is_raised_to_that_of_torch(plain, environment):

@@ -84,12 +84,8 @@ def build_extensions(
             extensions, toolchain, console, environment=environment, restore=restore
         )
     except BuildError as error:
-        missing = _MISSING.search(error.message)
-        if missing and (empty := git.empty_submodules(Path(requests[0].here))):
-            error.hint = (
-                f"git did not fetch {', '.join(empty)}, which may have {missing[1]}: "
-                f"`git submodule update --init`\n{error.hint}"
-            )
+        if missing := _MISSING.search(error.message):
+            error.hint = f"{_missing_header(Path(requests[0].here), missing[1])}{error.hint}"
         raise
     count = outcome.ran + outcome.reused
     console.note(f"{outcome.ran} of {count} actions were run, the rest came from the store")
@@ -102,6 +98,22 @@ def build_extensions(
         if undefined:
             raise undefined
     return {each.name: path for each, path in zip(extensions, built, strict=True)}
+
+
+def _missing_header(project: Path, header: str) -> str:
+    """Why a project may lack a header; empty if nothing says it."""
+    if empty := git.empty_submodules(project):
+        return (
+            f"git did not fetch {', '.join(empty)}, which may have {header}: "
+            "`git submodule update --init`\n"
+        )
+    if (project / "PKG-INFO").is_file():
+        return (
+            f"this is a source distribution; if {header} is the project's own, its MANIFEST.in "
+            f"must name it (`recursive-include csrc *{Path(header).suffix}`): build from the "
+            "project's repository, or ask its author\n"
+        )
+    return ""
 
 
 def project_tree(request: Extension, installed: tuple[str, ...]) -> Files:
@@ -232,10 +244,20 @@ def _standard(torch: str) -> int:
 
 def find_archs(cuda: Version2, environment: Environment, progress: Progress) -> tuple[Arch, ...]:
     """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of this machine's GPUs, else the defaults."""
-    if archs := machine.named_archs(environment) or _visible_gpus():
-        return archs
+    from_wheels = cuda in front_end.TOOLKITS and not environment.kernforge_cuda_home
+    nvcc = Version2.parse(front_end.FRONT_END_OF) if from_wheels else cuda
+    if named := machine.named_archs(environment) or _visible_gpus():
+        served = {each: cuda_arch.compiled_as(each, nvcc) for each in named}
+        archs = cuda_arch.merged(filter(None, served.values()))
+        lacking = ", ".join(str(each) for each, compiled in served.items() if compiled != each)
+        if archs and lacking:
+            progress.note(
+                f"note: CUDA {cuda} does not compile for {lacking}: the code is for "
+                f"{', '.join(map(str, archs))}"
+            )
+        return archs or named  # the refusal of all names them
     archs = cuda_arch.defaults(cuda)
-    if cuda in front_end.TOOLKITS and not environment.kernforge_cuda_home:
+    if from_wheels:
         archs = front_end.supported(archs, cuda)
     progress.note(
         f"no GPU on this machine: compiling for {', '.join(map(str, archs))} "

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kernforge.artifact.gpu import GENERATIONS, Arch
+from kernforge.artifact.gpu import CAPABILITIES, GENERATIONS, Arch
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
 
@@ -51,6 +51,40 @@ def defaults(toolkit: Version2) -> tuple[Arch, ...]:
     """Architectures that a toolkit builds for when the manifest names none."""
     listed = next(text for oldest, text in _DEFAULTS if toolkit >= oldest)
     return tuple(Arch.parse(part) for part in listed.split())
+
+
+# The first CUDA whose nvcc compiles for a GPU (release notes of CUDA); all others are older.
+_SINCE = {
+    Version2.parse(gpu): Version2.parse(cuda)
+    for gpu, cuda in (
+        *(("8.7", "11.4"), ("8.9", "11.8"), ("9.0", "11.8"), ("10.0", "12.8"), ("10.1", "12.8")),
+        *(("12.0", "12.8"), ("10.3", "12.9"), ("12.1", "12.9"), ("11.0", "13.0")),
+    )
+}
+# The CUDA that took GPUs before a number out; 10.1 has another number (11.0) since 13.0.
+_UNTIL = {Version2(5, 0): Version2(12, 0), Version2(7, 5): Version2(13, 0)}
+_RENAMED = Version2(10, 1)
+
+
+def compiles(toolkit: Version2, capability: Version2) -> bool:
+    """Whether a toolkit compiles for a GPU, or may do so: one that is newer than is known here."""
+    if capability not in CAPABILITIES:
+        return capability > CAPABILITIES[-1]
+    gone = any(capability < end and toolkit >= since for end, since in _UNTIL.items())
+    renamed = capability == _RENAMED and toolkit >= _LISTS_ITS_OLDEST
+    return not gone and not renamed and toolkit >= _SINCE.get(capability, toolkit)
+
+
+def compiled_as(arch: Arch, toolkit: Version2) -> Arch | None:
+    """The architecture that a toolkit compiles for in the place of one; None for none.
+
+    Code for a GPU that is too old, and that later GPUs would run too, is made for the oldest.
+    """
+    if compiles(toolkit, arch.capability):
+        return arch
+    oldest = next(each for each in CAPABILITIES if compiles(toolkit, each))
+    serves = arch.capability < oldest and (arch.ptx or arch.major == oldest[0])
+    return replace(arch, major=oldest[0], minor=oldest[1]) if serves else None
 
 
 def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from importlib import resources
 
 from kernforge.artifact.gpu import Arch
@@ -32,9 +31,6 @@ _PTX_OF = {Version2(12, 6): "8.5", Version2(12, 8): "8.7", Version2(12, 9): "8.8
 TOOLKITS = tuple(_PTX_OF)
 """CUDA versions that are compiled for in this way."""
 
-# The oldest GPU of the front end, and the one that CUDA 13 knows by another number (11.0).
-_OLDEST = (7, 5)
-_RENAMED = (10, 1)
 _LINKED_LATER = re.compile(
     r"-?-(?:rdc|relocatable-device-code)(?:=true)?|-?-(?:dc|device-c|dw|device-w|dlink|device-link"
     r"|dlto|dlink-time-opt|lto)|.*code=\[?(?:.*,)?lto_.*"
@@ -132,17 +128,19 @@ def nvcc_flags(toolkit: LockedTree, given: Sequence[str], source: str) -> tuple[
     Args:
         source: what they are given for, as an error names it.
     """
-    if not toolkit.front_end:
-        return ()
-    refuse_device_link(given, source, toolkit.release)
+    if toolkit.front_end:
+        refuse_device_link(given, source, toolkit.release)
     named = {Version2(int(n[:-1]), int(n[-1])) for word in given for n in _NAMED.findall(word)}
-    if lacking := sorted(n for n in named if n < _OLDEST or n == _RENAMED):
+    if lacking := sorted(each for each in named if not cuda_arch.compiles(_nvcc(toolkit), each)):
+        gpus = ", ".join(map(str, lacking))
         raise ToolchainError(
-            f"{source} is compiled for {', '.join(map(str, lacking))}, and the wheels' compiler "
-            f"for CUDA {toolkit.release} has no code for GPUs before 7.5 and for 10.1",
+            f"{source} is compiled for {gpus}, and {_label(toolkit)} has no code for GPUs "
+            "of that compute capability",
             hint="take them out of the flags (for a setup.py, TORCH_CUDA_ARCH_LIST=9.0 leaves "
             f"one), or {OTHER_TOOLKIT}",
         )
+    if not toolkit.front_end:
+        return ()
     return usual_flags(given)
 
 
@@ -176,24 +174,30 @@ def compiled_as(arch: Arch) -> Arch | None:
 
     Code for a GPU before 7.5 that later GPUs would run too is made for 7.5.
     """
-    if arch.capability == _RENAMED:
-        return None
-    if arch.capability >= _OLDEST:
-        return arch
-    serves = arch.major == _OLDEST[0] or arch.ptx
-    return replace(arch, major=_OLDEST[0], minor=_OLDEST[1]) if serves else None
+    return cuda_arch.compiled_as(arch, Version2.parse(FRONT_END_OF))
 
 
 def require(toolkit: LockedTree, archs: Iterable[Arch]) -> None:
     """Refuse GPUs that a toolkit has no code for."""
-    lacking = [str(arch) for arch in archs if toolkit.front_end and compiled_as(arch) != arch]
+    lacking = [str(a) for a in archs if not cuda_arch.compiles(_nvcc(toolkit), a.capability)]
     if lacking:
         raise ToolchainError(
-            f"the wheels' compiler for CUDA {toolkit.release} has no code for GPUs of compute "
-            f"capability {', '.join(lacking)}",
-            hint="name an installed toolkit of that CUDA: KERNFORGE_CUDA_HOME for setup.py "
-            "projects, CUDA_HOME for kernforge.load",
+            f"{_label(toolkit)} has no code for GPUs of compute capability {', '.join(lacking)}",
+            hint="name others in TORCH_CUDA_ARCH_LIST, or an installed toolkit that has it: "
+            "KERNFORGE_CUDA_HOME for setup.py projects, CUDA_HOME for kernforge.load",
         )
+
+
+def _nvcc(toolkit: LockedTree) -> Version2:
+    """CUDA version of a toolkit's nvcc."""
+    release = FRONT_END_OF if toolkit.front_end else toolkit.release
+    return Version2.leading(release) or Version2.parse(FRONT_END_OF)
+
+
+def _label(toolkit: LockedTree) -> str:
+    """A toolkit, as messages name it."""
+    whose = "the wheels' compiler for " if toolkit.front_end else ""
+    return f"{whose}CUDA {toolkit.release}"
 
 
 def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:

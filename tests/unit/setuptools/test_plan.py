@@ -5,12 +5,15 @@ from support.locks import table, tree
 
 from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
-from kernforge.errors import UsageError
+from kernforge.errors import ToolchainError, UsageError
 from kernforge.extension import flags, plan
 from kernforge.extension.plan import ExtensionMachine
 from kernforge.extension.request import read_extension
 from kernforge.setuptools import build, extension
 from kernforge.setuptools.extension import CUDAExtension as Extension
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment
+from kernforge.toolchain import front_end
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
 
 
@@ -173,3 +176,12 @@ def test_include_path_of_cflags_is_searched(project):
     found = read_request(build.with_variables(asked, variables))
     assert found.includes == ("src/include",)
     assert "src/include/launch.h" in found.units[0].texts
+
+
+def test_archs_that_the_toolkit_lacks_are_left_out_with_a_word(capsys):
+    asked = Environment({"TORCH_CUDA_ARCH_LIST": "3.7+PTX;7.5;9.0"})
+    archs = build.find_archs(Version2(13, 0), asked, Console())
+    assert [str(each) for each in archs] == ["7.5+PTX", "9.0"]
+    assert "CUDA 13.0 does not compile for 3.7+PTX" in capsys.readouterr().err
+    with pytest.raises(ToolchainError, match=r"CUDA 13.0 has no code for GPUs .* 5.2, 7.7"):
+        front_end.require(tree("cuda", "13.0"), [Arch(5, 2), Arch(7, 7), Arch(9, 0)])
