@@ -335,13 +335,17 @@ _EXPORT = Command(
 _PIP = Command(
     "pip",
     "run pip with kernforge's compilers, for a setup.py that imports torch",
-    _value("arguments install|wheel [OPTION...] PROJECT...", "of pip", nargs=argparse.REMAINDER),
+    _value(
+        "arguments install|wheel|download [OPTION...] PROJECT...",
+        "of pip",
+        nargs=argparse.REMAINDER,
+    ),
     example="install --torch 2.11 --cuda 13.0 .",
     more="A stub of torch satisfies the imports of setup.py: neither CUDA nor torch needs to be "
     "installed. --torch X.Y, --cuda X.Y and --python X.Y select the target (default: the installed "
     "torch). TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
     page="how-to/author/build-a-setup-py-project",
-    usage="kernforge pip [options] install|wheel [OPTION...] PROJECT...",
+    usage="kernforge pip [options] install|wheel|download [OPTION...] PROJECT...",
 )
 
 _PUBLISH = Command(

@@ -34,7 +34,11 @@ from kernforge.toolchain import host_compiler, installed
 _TORCH_TIMEOUT_S = 120.0
 _LONGEST_LINE = 300
 _ASK_TORCH = """
-import json, torch
+import importlib.machinery, json, sys
+for path in sys.path:
+    if (spec := importlib.machinery.PathFinder.find_spec("torch", [path])) and spec.origin:
+        print("@at " + spec.origin, flush=True)
+import torch
 cuda = torch.cuda.is_available()
 print("@" + json.dumps({
     "version": torch.__version__,
@@ -110,7 +114,10 @@ def _torch(runner: Runner) -> TorchFacts | None:
     if line is None:
         timeout = "it takes longer than two minutes" if done.timed_out else ""
         code = f"the process ended with {done.returncode}"
-        return TorchFacts(failure=timeout or _first_line(done.stderr, "Error") or code)
+        failure = timeout or _first_line(done.stderr, "Error") or code
+        lines = done.stdout.splitlines()
+        places = [line.removeprefix("@at ") for line in lines if line.startswith("@at ")]
+        return TorchFacts(failure=failure, places=tuple(dict.fromkeys(places)))
     facts: dict[str, Any] = json.loads(line[1:])
     return TorchFacts(
         version=facts["version"],

@@ -35,7 +35,8 @@ class TorchFacts:
     Attributes:
         cuda: CUDA version that it is built for; None for a build without CUDA.
         gpus: name and compute capability of each visible GPU.
-        failure: why it cannot be imported; the other attributes have no meaning then.
+        failure: why it cannot be imported; of the others only ``places`` has a meaning then.
+        places: the file of each torch on Python's path; the first is imported.
     """
 
     version: str = ""
@@ -43,6 +44,7 @@ class TorchFacts:
     archs: tuple[str, ...] = ()
     gpus: tuple[tuple[str, Version2], ...] = ()
     failure: str = ""
+    places: tuple[str, ...] = ()
 
 
 class Directory(NamedTuple):
@@ -179,10 +181,12 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
     if torch is None:
         return
     if torch.failure:
+        place = f" as {torch.places[0]}" if torch.places else ""
+        other = f" (another one is {', '.join(torch.places[1:])})" if torch.places[1:] else ""
         yield Finding(
             "torch-import",
             "torch",
-            f"torch is installed but cannot be imported: {torch.failure}",
+            f"torch is installed{place} but cannot be imported: {torch.failure}{other}",
             "install it again in a fresh virtual environment",
         )
         return

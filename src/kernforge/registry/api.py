@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from kernforge.errors import AbsentError, NotPublishedError, RegistryError
+from kernforge.errors import AbsentError, NetworkError, NotPublishedError, RegistryError
 from kernforge.registry.directory import Chain, DirectoryRegistry, Registries, Registry
 from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system import untrusted
@@ -184,13 +184,21 @@ def find(registries: Registries, request: Request) -> Answer:
     """
     repo_id, version = request.repo_id, request.version
     registry = registries.member(repo_id)
-    if version is None:
-        commit, major = _find_revision(registry, repo_id, request.revision or ""), request.major
-    elif request.is_branch_of_major:
-        commit, major = registry.ref(repo_id, f"v{version}"), int(version)
-    else:
-        tag = _newest(version, tuple(refs := registry.refs(repo_id)))
-        commit, major = refs.get(tag), int(tag[1:].partition(".")[0] or -1)
+    try:
+        if version is None:
+            commit, major = _find_revision(registry, repo_id, request.revision or ""), request.major
+        elif request.is_branch_of_major:
+            commit, major = registry.ref(repo_id, f"v{version}"), int(version)
+        else:
+            tag = _newest(version, tuple(refs := registry.refs(repo_id)))
+            commit, major = refs.get(tag), int(tag[1:].partition(".")[0] or -1)
+    except NetworkError as error:
+        if not (before := [each.url for each in registries.members if each is not registry]):
+            raise
+        raise NetworkError(
+            f"{repo_id} is not in {', '.join(before)}, and {error.message}",
+            hint=f"name its registry: --registry, registry=... or KERNFORGE_REGISTRY; {error.hint}",
+        ) from error
     if commit is None:
         raise _absent(registries, registry, request)
     return Answer(registry, request, commit, major)

@@ -121,8 +121,10 @@ def request(repo_id: str, version: int | str | None = None, revision: str | None
             ``"1.2.3"`` exactly; or a PEP 440 specifier such as ``"~=1.2"``.
     """
     if (version is None) == (revision is None):
+        given = f"{version!r} and {revision!r} are two"
+        given = "none was given" if version is None else given
         raise RequestError(
-            f"One of version and revision must be specified, not {version!r} and {revision!r}",
+            f"One of version and revision must be specified for {repo_id}; {given}",
             hint="pass version=<major> for a stable interface, or revision=<branch, tag or commit>",
         )
     check_repo_id(repo_id)

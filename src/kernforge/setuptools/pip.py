@@ -37,7 +37,7 @@ from kernforge.wheel import plan as wheel_plan
 PROGRAM = (sys.executable, "-P", "-m", "kernforge.setuptools.pip")
 """Command line of the pip whose builds find the stub, without pip's own arguments."""
 _CHOICES = ("torch", "cuda", "python")
-_BUILDS = ("install", "wheel")
+_BUILDS = ("install", "wheel", "download")
 # Satisfied by the stub or by kernforge.
 _NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})
 _LEGACY = ("setuptools>=70.1",)  # the first with a bdist_wheel of its own
@@ -54,7 +54,17 @@ def run_pip(words: Sequence[str], environment: Environment) -> NoReturn:
     """
     chosen, rest = take_choices(words)
     if not rest or rest[0] not in _BUILDS:
+        if chosen:
+            raise UsageError(
+                f"--{next(iter(chosen))} is for {', '.join(_BUILDS)}, not for pip's other commands",
+                hint="remove it",
+            )
         replace_by(Command(argv=(sys.executable, "-m", "pip", *rest)))
+    for word in rest[1:]:
+        is_project = any(Path(word, name).is_file() for name in ("setup.py", "pyproject.toml"))
+        if is_project and re.fullmatch(r"[A-Za-z0-9][-\w.]*", word):
+            note = f"note: pip takes {word} for a package's name; ./{word} is the project there"
+            stub.build_console(environment).note(note)
     variables = {f"KERNFORGE_{name.upper()}": text for name, text in chosen.items()}
     wanted = target.find_target(Environment({**environment.variables, **variables}))
     if wanted.python != target.running_python():

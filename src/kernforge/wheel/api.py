@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernforge.artifact import directories
 from kernforge.artifact.directories import BuiltVariant
-from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry.api import find, refuse_moved, request_or_newest
@@ -39,14 +39,20 @@ from pathlib import Path
 
 _LIBRARY = Path(__file__).parents[1] / "{library}"
 _NAME = "{name}.{name}"
+_BACKEND = "{backend}"
+_WHEELS = {wheels}
 
 
 def _extension():
     loaded = sys.modules.get(_NAME)
     if loaded is None:
         spec = importlib.util.spec_from_file_location(_NAME, _LIBRARY)
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
+        try:
+            loaded = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded)
+        except ImportError as error:
+            _refuse_torch(error)
+            raise
         sys.modules[_NAME] = loaded
     elif not filecmp.cmp(loaded.__file__, _LIBRARY, shallow=False):
         raise ImportError(
@@ -54,6 +60,22 @@ def _extension():
             f"{{loaded.__file__}}; start a new process"
         )
     return loaded
+
+
+def _refuse_torch(error):
+    """Say which wheel fits, if the installed torch is for another backend."""
+    import torch
+
+    cuda = torch.version.cuda or ""
+    here = f"cu{{cuda.split('.')[0]}}" if cuda else "rocm" if torch.version.hip else "cpu"
+    if _BACKEND.startswith(here):
+        return
+    fitting = [wheel for backend, wheel in _WHEELS if backend.startswith(here)]
+    way = " or ".join(f"pip install '{{wheel}}'" for wheel in fitting)
+    raise ImportError(
+        f"{{_LIBRARY}} is built for {{_BACKEND}}, and torch {{torch.__version__}} for {{here}} is "
+        f"installed: {{way or 'no wheel was made for that; install another torch'}}"
+    ) from error
 
 
 sys.modules[__name__] = _extension()
@@ -180,7 +202,8 @@ def make(
             )
     wheels = []
     for source, paths, plan in planned.values():
-        members = _members(paths, plan, source.metadata)
+        pins = {(str(e.variant.backend), wheel_plan.pinned(plan, e.variant)) for e in sources}
+        members = _members(paths, plan, source, sorted(pins))
         path = wheel_archive.write(plan, members, out, home, seconds=seconds)
         digest = files.sha256_file(path)
         wheels.append(BuiltWheel(variant=source.path.name, plan=plan, path=path, sha256=digest))
@@ -210,14 +233,24 @@ def _texts(source: BuiltVariant) -> tuple[str, dict[str, bytes]]:
 
 
 def _members(
-    paths: dict[str, Path], plan: WheelPlan, metadata: Metadata
+    paths: dict[str, Path],
+    plan: WheelPlan,
+    source: BuiltVariant,
+    siblings: Sequence[tuple[str, str]],
 ) -> dict[str, Path | bytes]:
-    """The package's files by their path in the wheel."""
+    """The package's files by their path in the wheel.
+
+    Args:
+        siblings: the backend and the requirement of each wheel of this version.
+    """
+    metadata, backend = source.metadata, str(source.variant.backend)
     members: dict[str, Path | bytes] = {f"{plan.module}/{n}": path for n, path in paths.items()}
     for library, path in paths.items():
         # Python imports it; tvm-ffi opens other libraries.
         is_named = library.partition(".")[0] == metadata.id and is_library(library)
         if is_named and b"PyInit_" in path.read_bytes():
-            text = _SHARED.format(library=library, name=metadata.id)
+            text = _SHARED.format(
+                library=library, name=metadata.id, backend=backend, wheels=siblings
+            )
             members[f"{plan.module}/{metadata.id}/__init__.py"] = text.encode()
     return members

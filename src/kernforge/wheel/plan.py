@@ -158,6 +158,13 @@ def needs_label(variants: Collection[Variant]) -> bool:
     return len(machines) < len(variants) or (any_machine and len(variants) > 1)
 
 
+def pinned(plan: WheelPlan, variant: Variant) -> str:
+    """The requirement of another variant's wheel of the same version: ``toy==1.2.0+cpu``."""
+    public, label, _ = plan.version.partition("+")
+    local = _version(public, local_version(variant)) if label else public
+    return f"{plan.distribution}=={local}"
+
+
 def local_version(variant: Variant) -> str:
     """The part that distinguishes variants for the same machine, such as ``torchabi2.10.cu130``."""
     if variant.version is None:

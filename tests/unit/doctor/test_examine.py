@@ -45,6 +45,7 @@ def test_a_broken_torch_is_reported_with_its_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     machine = examine.examine(Environment({"PATH": os.environ["PATH"]}), run, ask_network=False)
     assert "libcudart.so.13 is missing" in machine.torch.failure
+    assert machine.torch.places[0] == str(tmp_path / "torch.py")
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME"])

@@ -54,7 +54,7 @@ def test_a_healthy_machine_has_no_finding():
         ({"driver": None}, "driver-library", "error"),
         ({"driver": Version2(12, 8)}, "driver-too-old", "error"),
         ({"torch": replace(CUDA_TORCH, cuda=Version2(13, 2))}, "driver-minor", "warning"),
-        ({"torch": TorchFacts(failure="ImportError: libcudart")}, "torch-import", "error"),
+        ({"torch": TorchFacts(failure="ImportError: x", places=("/a",))}, "torch-import", "error"),
         ({"torch": TorchFacts(version="2.13.0+cpu")}, "torch-without-cuda", "warning"),
         ({"torch": BLIND}, "no-visible-gpu", "error"),
         ({"torch": replace(CUDA_TORCH, archs=("sm_100",))}, "gpu-unknown-to-torch", "error"),

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 from support.registries import REPO, commit_of, publish_file
 
-from kernforge.errors import AbsentError, NotPublishedError, RegistryError, UsageError
+from kernforge.errors import (
+    AbsentError,
+    NetworkError,
+    NotPublishedError,
+    RegistryError,
+    UsageError,
+)
 from kernforge.registry.api import (
     find,
     open_default,
@@ -86,6 +92,13 @@ def test_absent_kernel_names_the_offline_hub(usual_hub, monkeypatch):
         find(open_default(Environment.read()), request(REPO, 1))
     assert "is offline" in e.value.hint
     assert not usual_hub.requests
+
+
+def test_an_unreachable_hub_is_not_blamed_alone(usual_hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(NetworkError, match=r" is not in file://.*, and http://127") as e:
+        find(open_default(Environment.read()), request(REPO, 1))
+    assert "name its registry" in e.value.hint
 
 
 def test_default_is_the_own_directory_then_the_hub(usual_hub, tmp_path, monkeypatch):

@@ -20,7 +20,18 @@ def test_options_of_kernforge_and_pip_are_separated():
 
 def test_another_python_is_refused():
     with pytest.raises(UsageError, match=r"cannot install for Python 3\.8"):
-        pip.run_pip(["install", ".", "--python", "3.8"], Environment({}))
+        pip.run_pip(["download", ".", "--python", "3.8"], Environment({}))
+
+
+def test_what_pip_would_do_otherwise_is_said(tmp_path, monkeypatch, capsys):
+    with pytest.raises(UsageError, match="--torch is for install, wheel, download"):
+        pip.run_pip(["list", "--torch", "2.11"], Environment({}))
+    (tmp_path / "my_ext").mkdir()
+    (tmp_path / "my_ext/setup.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="cannot install"):
+        pip.run_pip(["install", "my_ext", "--python", "3.8"], Environment({}))
+    assert "./my_ext is the project there" in capsys.readouterr().err
 
 
 def test_stubbed_build_requirements_are_not_fetched(tmp_path):

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+import _bisect
 import base64
 import csv
 import hashlib
 import json
 import os
+import runpy
+import shutil
+import sys
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 from support.commands import call
@@ -84,6 +89,35 @@ def test_members_have_the_given_time(project, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
         assert {one.external_attr >> 16 for one in archive.infolist()} == {0o100644}
+
+
+@pytest.mark.parametrize(
+    ("cuda", "way"),
+    [
+        (None, "pip install 'toy==1.0.0+torchabi2.10.cpu'"),
+        ("13.2", "pip install 'toy==1.0.0+torchabi2.10.cu130'"),
+        ("11.8", "no wheel was made for that; install another torch"),
+    ],
+)
+def test_a_wheel_of_another_backend_names_the_one_that_fits(
+    tmp_path, write_variant, monkeypatch, cuda, way
+):
+    for backend in ("cpu", "cu126", "cu130", "rocm72"):
+        kind = {"c": "cuda", "r": "rocm"}[backend[0]] if backend != "cpu" else "cpu"
+        stated = {"backend": kind, "unique": "toy0001", "digest": False}
+        name = f"torch-stable-abi210-{backend}-x86_64-linux"
+        directory = write_variant(tmp_path / "build", variant=name, **stated)
+        # Of another name: Python refuses it, as it refuses one whose libraries are missing.
+        shutil.copy(_bisect.__file__, directory / f"_toy_{kind}_toy0001.cpython-311-x.so")
+    made = make(from_directory(tmp_path), tmp_path, tmp_path, patterns=["*rocm72*"])
+    with zipfile.ZipFile(made[0].path) as archive:
+        archive.extractall(tmp_path / "site")
+    torch = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda=cuda, hip=None))
+    with monkeypatch.context() as installed:
+        installed.setitem(sys.modules, "torch", torch)
+        with pytest.raises(ImportError, match="is built for rocm72, and torch") as caught:
+            runpy.run_path(tmp_path / "site/toy/_toy_rocm_toy0001/__init__.py")
+    assert str(caught.value).endswith(f"is installed: {way}")
 
 
 def test_a_modified_variant_is_refused(project, tmp_path):
