@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kernforge.artifact.integrity import tree_files, verify_tree
+from kernforge.artifact.integrity import DOCUMENT, read_file, tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import RegistryError, UsageError
@@ -29,14 +29,18 @@ class BuiltVariant:
     @classmethod
     def read(cls, path: Path, root: Path | None = None) -> Self:
         """The variant in a directory."""
-        source = path / FILE
-        metadata = Metadata.from_json(source.read_bytes(), source=str(source))
-        return cls(path=path, link_root=root or link_root(path), metadata=metadata)
+        source, within = path / FILE, root or link_root(path)
+        metadata = Metadata.from_json(read_file(source, within=within), source=str(source))
+        return cls(path=path, link_root=within, metadata=metadata)
 
     @property
     def variant(self) -> Variant:
         """The variant of the directory's name."""
         return Variant.parse(self.path.name)
+
+    def read_file(self, name: str, most: int = DOCUMENT) -> bytes:
+        """The bytes of a file, see ``integrity.read_file``."""
+        return read_file(self.path / name, within=self.link_root, most=most)
 
     def verified_files(self) -> dict[str, Path]:
         """The files, by path, compared with the digest if there is one."""
@@ -53,7 +57,7 @@ def link_root(path: Path) -> Path:
 
 def variants(directory: Path) -> tuple[Path, ...]:
     """The built variants of a project or of a directory, or the directory itself if it is one."""
-    if (directory / FILE).is_file():
+    if (directory / FILE).exists():
         return (directory,)
     for base in (directory, directory / "build"):
         if paths := sorted(path.parent for path in base.glob(f"*/{FILE}")):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hash the files of a variant, and compare them with the digest of its metadata.
+"""Read and hash the files of a variant or a registry, which are untrusted.
+
+Everything that reads such a file opens it here: a test of the source holds that.
 
 The rules are the hub's: every file counts except ``metadata.json`` and its signature at the top,
 ``*.pyc`` and the files of a ``__pycache__``; a symbolic link to a file counts with the file's
@@ -13,11 +15,12 @@ import base64
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kernforge.artifact.metadata import FILE, SIGNATURE, Algorithm, Digest, Metadata
-from kernforge.errors import IntegrityError, KernforgeError, UsageError
+from kernforge.errors import IntegrityError, KernforgeError, StorageError, UsageError
 
 _LARGE_BYTES = 1 << 20  # half a millisecond of hashing, several times the cost of a thread
 _MOST_THREADS = 8
@@ -26,9 +29,56 @@ UNHASHED = frozenset({FILE, SIGNATURE})
 """Files at the top of a variant that are not in its digest: one has the digest, one signs it."""
 
 
+DOCUMENT = 64_000_000
+"""Bytes of the largest document, and of the largest text of a package."""
+
+
 def is_bytecode(path: str) -> bool:
     """Whether a path relative to a variant is Python bytecode, which is never part of a build."""
     return path.endswith(".pyc") or "__pycache__" in path.split("/")
+
+
+@contextlib.contextmanager
+def readable(path: Path | str) -> Iterator[None]:
+    """Turn the errors of a file or directory of another user or of a broken disk into one of ours.
+
+    A missing file stays a ``FileNotFoundError``; so do the errors of the wrong kind.
+    """
+    try:
+        yield
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be read: {error.strerror}", hint="check its owner and its permissions"
+        ) from error
+
+
+def refuse_link_out(path: Path | str, root: Path | str) -> None:
+    """Refuse a path that a symbolic link leads out of a directory."""
+    real = os.path.realpath(root)
+    if not f"{os.path.realpath(path)}/".startswith(f"{real.rstrip('/')}/"):
+        raise IntegrityError(f"{path} is a link that leaves {real}", hint=_HINT)
+
+
+def read_file(path: Path | str, *, within: Path | str, most: int = DOCUMENT) -> bytes:
+    """The bytes of a file; refuses pipes, devices and sockets, which may have no end.
+
+    Args:
+        within: directory that symbolic links must not leave.
+        most: bytes that the file may have.
+    """
+
+    def open_now(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)  # without waiting for a pipe's other end
+
+    with readable(path):
+        refuse_link_out(path, within)
+        with open(path, "rb", buffering=0, opener=open_now) as stream:
+            state = os.fstat(stream.fileno())
+            if not stat.S_ISREG(state.st_mode) or state.st_size > most:
+                raise IntegrityError(f"{path} is not a file of at most {most:,} bytes", hint=_HINT)
+            return stream.readall()
 
 
 def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
@@ -37,12 +87,13 @@ def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
     Args:
         within: directory that symbolic links must not leave; the default is the variant.
     """
+    refuse_link_out(root, within or root)
     allowed = os.path.realpath(within or root) + os.sep
     files: dict[str, Path] = {}
     pending = [("", os.fspath(root))]
     while pending:
         prefix, directory = pending.pop()
-        with os.scandir(directory) as entries:
+        with readable(directory), os.scandir(directory) as entries:
             for entry in entries:
                 path = f"{prefix}{entry.name}"
                 if is_bytecode(path):
@@ -78,7 +129,7 @@ def _hashes(files: Mapping[str, Path], algorithm: Algorithm) -> Iterable[str]:
     """The hash of each file; large files are hashed in parallel, because hashing frees the GIL."""
 
     def one(file: Path) -> str:
-        with file.open("rb") as stream:
+        with readable(file), file.open("rb") as stream:
             return base64.b64encode(hashlib.file_digest(stream, algorithm).digest()).decode()
 
     large = sum(os.path.getsize(f) >= _LARGE_BYTES for f in files.values())  # noqa: PTH202 - often

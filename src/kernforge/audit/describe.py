@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernforge.artifact import directories as artifact_directories
+from kernforge.artifact.integrity import read_file
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
 from kernforge.errors import KernforgeError, RegistryError, UsageError
@@ -65,8 +66,9 @@ class FoundKernel:
         """A variant's metadata and signature, without its other files."""
         if (answer := self.answer) is None:
             path = self.directories[name]
-            bundle = path / SIGNATURE
-            return (path / FILE).read_bytes(), bundle.read_bytes() if bundle.exists() else None
+            root, signed = artifact_directories.link_root(path), (path / SIGNATURE).exists()
+            bundle = read_file(path / SIGNATURE, within=root) if signed else None
+            return read_file(path / FILE, within=root), bundle
         document = answer.registry.metadata(self.where, answer.commit, name)
         return document, answer.small_file(f"build/{name}/{SIGNATURE}")
 

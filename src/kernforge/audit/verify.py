@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.integrity import read_file, verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit.describe import VariantLocation
 from kernforge.builder import provenance
@@ -91,18 +91,24 @@ def verify_variant(
     path = location.path
     verified = Verified(path.name)
     problems = verified.problems
-    data, bundle = _bytes(path / FILE), _bytes(path / SIGNATURE)
+    data = bundle = None
+    with verified.noting(Result.BAD_METADATA):
+        data = _bytes(path / FILE, location.link_root)
+        with verified.noting(Result.BAD_BUNDLE):
+            bundle = _bytes(path / SIGNATURE, location.link_root)
     if data is None:
-        problems[Result.NO_METADATA] = verified.refusal = f"{path / FILE} is missing"
+        if not problems:
+            problems[Result.NO_METADATA] = f"{path / FILE} is missing"
+        verified.refusal = problems[verified.result]
         return verified
     policies = admission.read_policies(environment)
     rules = matching_rules(policies, location.subject, sha256(data))
     of_policy = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
     accepted = signers or tuple(dict.fromkeys(of_policy)) or (COMMUNITY,)
 
-    if bundle is None:
+    if bundle is None and not problems:
         problems[Result.UNSIGNED] = f"there is no {SIGNATURE}"
-    else:
+    elif bundle is not None:
         with verified.noting(Result.BAD_BUNDLE):
             signature.is_key_bundle(bundle)
             with verified.noting(Result.NOT_VERIFIED):
@@ -120,7 +126,8 @@ def verify_variant(
     if digest is not None and verified.files is not None and provenance.FILE in digest.files:
         verified.statement = False
         with verified.noting(Result.BAD_STATEMENT):
-            verified.source = _source(path / provenance.FILE, digest.files)
+            statement = path / provenance.FILE
+            verified.source = _source(statement, location.link_root, digest.files)
             verified.statement = True
     if verified.files is not None and verified.signer is not None:
         with verified.noting(Result.OTHER):
@@ -133,10 +140,10 @@ def verify_variant(
     return verified
 
 
-def _source(where: Path, files: Mapping[str, str]) -> str | None:
+def _source(where: Path, root: Path, files: Mapping[str, str]) -> str | None:
     """The source that a provenance statement names, if its subjects are these files."""
     try:
-        text = where.read_text()
+        text = read_file(where, within=root).decode()
         statement = provenance.read(text, source=str(where))
         about, origin = statement.subjects, statement.origin
     except (KernforgeError, UnicodeDecodeError) as error:
@@ -166,9 +173,9 @@ def _refusal(
     return ""
 
 
-def _bytes(path: Path) -> bytes | None:
+def _bytes(path: Path, root: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_file(path, within=root)
     except FileNotFoundError:
         return None
 

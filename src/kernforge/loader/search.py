@@ -268,7 +268,7 @@ def _check_named(name: str, backend: str | None, host: Host) -> None:
 
 def _local_node(search: Search, path: Path) -> Node:
     try:
-        document = read_checked(path / FILE)
+        document = read_checked(path / FILE, link_root(path))
     except FileNotFoundError:
         raise MissingFileError(f"{path / FILE} is missing", hint="build the kernel again") from None
     admission, metadata = search.case(path).admit(
@@ -280,7 +280,7 @@ def _local_node(search: Search, path: Path) -> Node:
 
 def _read_signature(path: Path) -> bytes | None:
     try:
-        return read_checked(path / SIGNATURE)
+        return read_checked(path / SIGNATURE, link_root(path))
     except FileNotFoundError:
         return None
 

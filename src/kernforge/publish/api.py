@@ -288,7 +288,7 @@ def _read_variant(directory: Path) -> _Upload:
     for path in (directory, *files.values()):
         refuse_writable(path)
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
-    hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
+    hashes |= {path: sha256(variant.read_file(path)) for path in UNHASHED & set(files)}
     return _Upload(variant=variant, files=files, hashes=hashes)
 
 

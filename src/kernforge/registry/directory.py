@@ -20,12 +20,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.artifact.integrity import UNHASHED, is_bytecode
+from kernforge.artifact.integrity import (
+    UNHASHED,
+    read_file,
+    readable,
+    refuse_link_out,
+    tree_files,
+)
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.registry.names import (
@@ -46,7 +51,6 @@ if TYPE_CHECKING:
     from kernforge.registry.listing import RemoteFile
 
 
-_LARGEST = 64_000_000
 _MODIFIED = "the copy was modified: delete it and download again; no kernel code ran"
 
 
@@ -99,19 +103,26 @@ class Registry:
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
-        root, found = self.link_root(repo_id) / "refs", self._unnamed(repo_id)
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if path.is_file() and (commit := self._written_ref(repo_id, name)):
-                found[name] = commit
+        root, found = self._inside(repo_id, "refs"), self._unnamed(repo_id)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in tree_files(root, within=self.link_root(repo_id)):
+                if commit := self._written_ref(repo_id, name):
+                    found[name] = commit
         return dict(sorted(found.items()))
+
+    def _inside(self, repo_id: str, *parts: str) -> Path:
+        """A path of a kernel, which no link may lead out of the kernel's directory."""
+        path = (root := self.link_root(repo_id)).joinpath(*parts)
+        refuse_link_out(path, root)
+        return path
 
     def _written_ref(self, repo_id: str, name: str) -> str | None:
         if not is_ref(name):
             return None
-        path = f"{self._root}/{directory_name(repo_id)}/refs/{name}"
+        root = f"{self._root}/{directory_name(repo_id)}"
+        path = f"{root}/refs/{name}"
         try:
-            commit = read_small(path)[:LONGEST_REF].decode(errors="replace").strip()
+            commit = read_file(path, within=root)[:LONGEST_REF].decode(errors="replace").strip()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         if not COMMIT.fullmatch(commit):
@@ -138,7 +149,7 @@ class Registry:
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
         """The known commits, sorted: of a server, those with a reference or in the cache."""
-        names = _directories(self.link_root(repo_id) / "snapshots")
+        names = _directories(self._inside(repo_id, "snapshots"))
         return tuple(name for name in names if COMMIT.fullmatch(name))
 
     def has_commit(self, repo_id: str, commit: str) -> bool:
@@ -147,7 +158,7 @@ class Registry:
 
     def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
         """The names of a commit's variants, sorted."""
-        return _directories(self.snapshot(repo_id, commit) / "build")
+        return _directories(self._inside(repo_id, "snapshots", commit, "build"))
 
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit; None if the commit has no such file.
@@ -155,7 +166,7 @@ class Registry:
         An unreadable file is an error: a signature behind a broken network is not a missing one.
         """
         try:
-            return read_checked(self.snapshot(repo_id, commit) / path)
+            return read_checked(self.snapshot(repo_id, commit) / path, self.link_root(repo_id))
         except FileNotFoundError:
             return None
 
@@ -167,12 +178,11 @@ class Registry:
         """
         from kernforge.registry.listing import RemoteFile  # noqa: PLC0415 - a load needs none
 
-        root = self.snapshot(repo_id, commit)
-        found = {}
-        for path in sorted(root.rglob("*")):
-            name = path.relative_to(root).as_posix()
-            unfinished = any(part.startswith("tmp-") for part in name.split("/"))
-            if is_bytecode(name) or unfinished or not path.is_file():
+        root, found = self.snapshot(repo_id, commit), dict[str, RemoteFile]()
+        if not root.is_dir():
+            return found
+        for name, path in tree_files(root, within=self.link_root(repo_id)).items():
+            if any(part.startswith("tmp-") for part in name.split("/")):
                 continue
             # A link to a blob of this registry has the hash as its name.
             blob = path.readlink().name if path.is_symlink() else ""
@@ -187,12 +197,12 @@ class Registry:
 
     def file(self, repo_id: str, commit: str, path: str) -> Path | None:
         """A file of a commit on this machine, complete; None if the commit has no such file."""
-        file = self.snapshot(repo_id, commit) / path
+        file = self._inside(repo_id, "snapshots", commit, path)
         return file if file.is_file() else None
 
     def folder(self, repo_id: str, commit: str, path: str) -> Path | None:
         """A local directory with a folder of a commit, complete and not yet verified; else None."""
-        folder = self.snapshot(repo_id, commit) / path
+        folder = self._inside(repo_id, "snapshots", commit, path)
         return folder if folder.is_dir() else None
 
     def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
@@ -263,29 +273,14 @@ Registries: TypeAlias = Registry | Chain
 """One registry, or several in an order."""
 
 
-def read_small(path: Path | str) -> bytes:
-    """The bytes of a document; refuses pipes, devices and sockets, which may have no end."""
-
-    def open_now(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NONBLOCK)  # without waiting for a pipe's other end
-
-    with open(path, "rb", buffering=0, opener=open_now) as stream:
-        state = os.fstat(stream.fileno())
-        if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
-            raise IntegrityError(
-                f"{path} is not a file of at most {_LARGEST:,} bytes",
-                hint="remove it, and publish or download the kernel again",
-            )
-        return stream.readall()
-
-
-def read_checked(path: Path, blob: str = "") -> bytes:
+def read_checked(path: Path, within: Path, blob: str = "") -> bytes:
     """The bytes of a small file that no digest may cover.
 
     Args:
+        within: directory that symbolic links must not leave.
         blob: their hash, SHA-256 or git's; by default the name of the blob that the file links to.
     """
-    data = read_small(path)
+    data = read_file(path, within=within)
     if not blob and path.is_symlink():
         blob = os.path.basename(os.readlink(path))  # noqa: PTH115, PTH119
     if blob and blob not in {sha256(data), git_blob(data)}:
@@ -300,7 +295,7 @@ def read_checked(path: Path, blob: str = "") -> bytes:
 def _directories(directory: Path) -> tuple[str, ...]:
     """The finished directories in a directory, sorted; none if it does not exist."""
     try:
-        with os.scandir(directory) as entries:
+        with readable(directory), os.scandir(directory) as entries:
             names = [entry.name for entry in entries if entry.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return ()

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from kernforge.artifact.integrity import is_bytecode
+from kernforge.artifact.integrity import is_bytecode, read_file
 from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, StorageError
 from kernforge.registry.directory import (
     DirectoryRegistry,
@@ -185,7 +185,7 @@ class RemoteRegistry(Registry):
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit; None if the commit has no such file."""
         local = self.file(repo_id, commit, path)
-        return None if local is None else read_checked(local, local.name)
+        return None if local is None else read_checked(local, self.link_root(repo_id), local.name)
 
     def file(self, repo_id: str, commit: str, path: str) -> Path | None:
         """A file of a commit in the cache, complete; None if the commit has no such file."""
@@ -232,7 +232,7 @@ class RemoteRegistry(Registry):
             listing = self._listings.get((repo_id, commit))
             if listing is None and COMMIT.fullmatch(commit):
                 with contextlib.suppress(OSError, *MALFORMED):
-                    listing = read_listing(path.read_bytes())
+                    listing = read_listing(read_file(path, within=self.root))
             if listing is None:
                 listing = again(lambda: self.transport.files(repo_id, commit))
                 if listing is None:

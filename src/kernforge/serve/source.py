@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from kernforge.artifact.integrity import refuse_link_out
 from kernforge.errors import NetworkError, NotPublishedError, RegistryError, RequestError
 from kernforge.registry import api
 from kernforge.registry.directory import Registry
@@ -142,6 +143,8 @@ class Source:
             return {}
         if isinstance(self.registry, RemoteRegistry):
             self.registry.forget(repo_id)
+        # A link of a copied registry could lead to the cache of the operator.
+        refuse_link_out(self.registry.link_root(repo_id), self.registry.root)
         try:
             return self.registry.refs(repo_id)
         except NotPublishedError:
@@ -160,11 +163,9 @@ class Source:
                 link = self.registry.transport.link(repo_id, commit, part)
                 if link:
                     return link
-        local, root = self.registry.file(repo_id, commit, path), self.registry.link_root(repo_id)
-        # A link of a copied registry could lead to any file of this machine.
-        if local is None or not (local := local.resolve()).is_relative_to(root.resolve()):
+        local = self.registry.file(repo_id, commit, path)
+        if local is None:
             raise RegistryError(
-                f"{path} of {repo_id} at {commit} is a link out of the registry",
-                hint="delete the link, and publish the kernel again",
+                f"{path} of {repo_id} at {commit} was removed", hint="publish the kernel again"
             )
-        return local
+        return local.resolve()

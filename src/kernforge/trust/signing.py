@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.integrity import read_file, verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.system import files
@@ -131,7 +131,7 @@ def sign(
     """
     documents = [_document(directory) for directory in directories]
     for path in (directory / SIGNATURE for directory in directories):
-        if path.exists() and not signature.is_key_bundle(path.read_bytes()):
+        if path.exists() and not signature.is_key_bundle(read_file(path, within=path.parent)):
             raise UsageError(
                 f"{path} is the signature of an identity, which is logged in public",
                 hint="delete that file to sign again",
@@ -143,7 +143,7 @@ def sign(
 
 
 def _document(directory: Path) -> bytes:
-    document = (directory / FILE).read_bytes()
+    document = read_file(directory / FILE, within=directory)
     digest = Metadata.from_json(document, source=str(directory / FILE)).digest
     if digest is None:
         raise IntegrityError(

@@ -11,13 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kernforge.artifact import directories
-from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.directories import BuiltVariant
+from kernforge.artifact.integrity import read_file
 from kernforge.binary import kernel_usage
 from kernforge.check import api as check
 from kernforge.check.finding import Finding, refuse_errors
 from kernforge.cli import options
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.project import api as projects
+from kernforge.system import untrusted
 from kernforge.system.console import Console
 from kernforge.system.process import run as run_program
 from kernforge.system.tables import table
@@ -52,7 +54,7 @@ def _other_sources(directory: Path, variants: Iterable[Path]) -> Iterator[Findin
     documents = {}
     for path in variants:
         with contextlib.suppress(FileNotFoundError, IntegrityError):  # a finding of the variant
-            documents[path.name] = Metadata.from_json((path / FILE).read_bytes())
+            documents[path.name] = BuiltVariant.read(path).metadata
     if problem := directories.other_sources(documents, identity):
         hint = "build again (kernforge build), and remove variants that are no longer built"
         yield Finding("sources", directory.name or str(directory), problem, hint)
@@ -62,14 +64,14 @@ def _show_resources(what: Path, console: Console) -> None:
     """Print the resources of the kernels in shared objects."""
     # Only the variants of a project: a virtual environment in it has libraries too.
     roots = () if what.is_file() else directories.variants(what)
-    libraries = [path for variant in roots for path in variant.rglob("*.so")]
-    libraries += [what] if what.is_file() else []
+    libraries = {path: directories.link_root(each) for each in roots for path in each.rglob("*.so")}
+    libraries |= {what: Path("/")} if what.is_file() else {}
     if not libraries:
         raise UsageError(f"{what} has no shared object", hint="run `kernforge build` to make one")
     documents, lines = [], []
-    for path in sorted(libraries):
+    for path, root in sorted(libraries.items()):
         try:
-            kernels = kernel_usage.read(path.read_bytes())
+            kernels = kernel_usage.read(read_file(path, within=root, most=untrusted.FILE))
         except CheckError as error:
             raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
         documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, kernels)]})
