@@ -186,7 +186,7 @@ def refuse_own_files(root: Path, new: Iterable[str], *, within: Path | None = No
         return
     listed = {*UNHASHED, *new}
     with contextlib.suppress(OSError, KernforgeError):  # no document, or none that can be read
-        digest = Metadata.from_json((root / FILE).read_bytes()).digest
+        digest = Metadata.from_json(read_file(root / FILE, within=within or root)).digest
         listed.update(digest.files if digest else ())
     if own := [path for path in tree_files(root, within=within) if path not in listed]:
         raise UsageError(

@@ -18,14 +18,14 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from kernforge.artifact.directories import BuiltVariant
-from kernforge.artifact.integrity import deviations
+from kernforge.artifact.integrity import deviations, tree_files
 from kernforge.artifact.metadata import FILE
 from kernforge.artifact.variant import Variant
 from kernforge.binary import elf, fatbin
 from kernforge.check import abi_rules, package_rules
 from kernforge.check.finding import Finding, Problem
 from kernforge.errors import CheckError, IntegrityError, UsageError
-from kernforge.system import digest
+from kernforge.system import digest, untrusted
 from kernforge.system.process import Command, Runner
 
 PYTHON_ABI = "3.9"
@@ -129,6 +129,7 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
         return (Finding("layout", path.name, error.message, error.hint),)
     try:
         built = BuiltVariant.read(path)
+        tree_files(path, within=built.link_root)  # refuses links, pipes and devices
     except FileNotFoundError:
         hint = "build the variant again; no loader accepts one without"
         return (Finding("layout", path.name, f"{FILE} is missing", hint),)
@@ -136,10 +137,10 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
         return (Finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
     files = sorted(f.relative_to(path).as_posix() for f in path.rglob("*") if f.is_file())
     findings = [*package_rules.layout(variant, built.metadata, files, where=path.name)]
-    for file in files:
-        if file.endswith(".py") and variant.framework != "tvm-ffi":
-            source = (path / file).read_bytes()
-            findings += package_rules.registrations(source, where=f"{path.name}/{file}")
+    python_files = [file for file in files if file.endswith(".py")]
+    if python_files and variant.framework != "tvm-ffi":
+        sources = {file: built.read_file(file).decode(errors="replace") for file in python_files}
+        findings += package_rules.registrations(sources, where=path.name)
     findings += _digest(built)
     libraries = [file for file in files if file.endswith(".so")]
     for file in libraries:
@@ -177,15 +178,15 @@ def _library(built: BuiltVariant, file: str) -> Iterator[Finding]:
         message = f"a library for {variant.os} is not examined: only those for Linux are"
         yield Finding("abi", where, message, "check it on its own system", "skipped")
         return
-    data = (built.path / file).read_bytes()
     try:
+        data = built.read_file(file, untrusted.FILE)
         library = abi_rules.Library(
             elf=elf.parse(data),
             code=fatbin.architectures(data),
             variant=variant,
             metadata=built.metadata,
         )
-    except CheckError as error:
+    except (CheckError, IntegrityError) as error:
         yield Finding("abi", where, error.message, error.hint)
         return
     name = built.metadata.id
@@ -307,7 +308,7 @@ def _called_namespaces(built: BuiltVariant, files: Collection[str]) -> list[str]
         return []
     metadata = built.metadata
     python = (f for f in files if f.endswith(".py") and Path(f).name != "_ops.py")
-    text = "\n".join((built.path / file).read_text(errors="replace") for file in python)
+    text = "\n".join(built.read_file(file).decode(errors="replace") for file in python)
     of_build = [metadata.id] if _CALLS_BUILD.search(text) else []
     fixed = [metadata.python_name] if f"torch.ops.{metadata.python_name}." in text else []
     return [*of_build, *fixed]

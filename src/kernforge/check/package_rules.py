@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.check.finding import Finding
+from kernforge.errors import CheckError
+from kernforge.system import confined
 
 # torch.library's decorators whose first argument is the operator's qualified name.
 _REGISTRATIONS = {
@@ -70,29 +72,50 @@ def layout(
         )
 
 
-def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
+def registrations(sources: Mapping[str, str], *, where: str) -> Iterator[Finding]:
     """Find top-level definitions that register an operator under a fixed namespace.
 
     kernel-builder refuses the same: two versions of a kernel in one process would register one
     operator twice, and the second import fails.
+
+    Args:
+        sources: the text of each Python file, by its path in the variant.
     """
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        hint = "fix the file; importing the kernel fails"
-        yield Finding("ops", where, f"it is not Python: {error}", hint)
+        found = confined.call(fixed_registrations, dict(sources), "the Python of the package")
+    except CheckError as error:
+        yield Finding("ops", where, error.message, error.hint)
         return
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    for path, line, text in found:
+        if not line:
+            hint = "fix the file; importing the kernel fails"
+            yield Finding("ops", f"{where}/{path}", f"it is not Python: {text}", hint)
             continue
-        if any(map(_has_fixed_name, node.decorator_list)):
-            yield Finding(
-                "ops",
-                f"{where}:{node.lineno}",
-                f"{node.name} is registered with Torch's library without {_PREFIX}: a second "
-                "version of the kernel in one process would register it again",
-                f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
-            )
+        yield Finding(
+            "ops",
+            f"{where}/{path}:{line}",
+            f"{text} is registered with Torch's library without {_PREFIX}: a second "
+            "version of the kernel in one process would register it again",
+            f'write @...({_PREFIX}("{text}"), ...); from ._ops import {_PREFIX}',
+        )
+
+
+def fixed_registrations(sources: Mapping[str, str]) -> list[tuple[str, int, str]]:
+    """The path, line and name of each such definition; the line is 0 if a file is not Python."""
+    found = []
+    for path, text in sources.items():
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError) as error:
+            found.append((path, 0, str(error)))
+            continue
+        found += [
+            (path, node.lineno, node.name)
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and any(map(_has_fixed_name, node.decorator_list))
+        ]
+    return found
 
 
 def _has_fixed_name(decorator: ast.expr) -> bool:

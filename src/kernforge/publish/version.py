@@ -21,7 +21,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TypeAlias
 
+from kernforge.artifact.directories import link_root
 from kernforge.artifact.gpu import CAPABILITIES, runs
+from kernforge.artifact.integrity import read_file, tree_files
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
@@ -80,15 +82,17 @@ class ApiChange:
 
 def offer(directory: Path, metadata: Metadata) -> Offer:
     """Read a variant's public names and operators, without an import."""
+    root = link_root(directory)
     sources = {
-        path.relative_to(directory).as_posix(): path.read_text(errors="replace")
-        for path in sorted(directory.rglob("*.py"))
+        name: read_file(path, within=root).decode(errors="replace")
+        for name, path in tree_files(directory, within=root).items()
+        if name.endswith(".py")
     }
     return Offer(
         name=directory.name,
         backend=metadata.backend,
         archs=metadata.archs,
-        api=python_api.read_package(sources),
+        api=python_api.read_untrusted_package(sources),
         ops=_operators(directory.name, metadata),
         python_depends=metadata.python_depends,
     )

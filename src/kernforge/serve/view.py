@@ -230,7 +230,7 @@ def _read_api(
     schemas = provenance.kernforge.get("ops", []) if provenance else []
     if any(len(schema) > _SCHEMA for schema in schemas):
         raise IntegrityError("an operator's schema is too long to be read here")
-    entries = python_api.read_package(texts) | op_schema.read_operators(schemas[:_MOST])
+    entries = python_api.read_untrusted_package(texts) | op_schema.read_operators(schemas[:_MOST])
     return dict([*entries.items()][:_MOST])
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from kernforge.errors import CheckError
+from kernforge.system import confined
 
 Passed: TypeAlias = Literal["by position", "either way", "rest", "by name", "other names"]
 """How a caller may give a parameter; ``rest`` is ``*args``, ``other names`` is ``**kwargs``."""
@@ -97,6 +98,23 @@ def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
         names["layers"] = ApiEntry(kind="module")
         names |= {f"layers.{name}": entry for name, entry in package.public(("layers",))}
     return dict(sorted(names.items()))
+
+
+def read_untrusted_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
+    """As ``read_package``, in a process with limits; a CheckError if it takes too long."""
+    rows = confined.call(_rows_of_package, dict(sources), "the Python of the package")
+    return {
+        name: ApiEntry(
+            kind=row["kind"],
+            parameters=row["parameters"] and tuple(Parameter(**each) for each in row["parameters"]),
+            returns=row["returns"],
+        )
+        for name, row in rows.items()
+    }
+
+
+def _rows_of_package(sources: dict[str, str]) -> dict[str, dict[str, Any]]:
+    return {name: asdict(entry) for name, entry in read_package(sources).items()}
 
 
 def listed_names(text: str) -> list[str]:

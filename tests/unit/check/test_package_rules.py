@@ -73,16 +73,16 @@ BAD = [
 
 @pytest.mark.parametrize("source", GOOD)
 def test_registrations_in_the_namespace_pass(source):
-    assert not list(package_rules.registrations(source.encode(), where="a.py"))
+    assert not list(package_rules.registrations({"a.py": source}, where="k"))
 
 
 @pytest.mark.parametrize("source", BAD)
 def test_registrations_outside_it_are_found(source):
-    (found,) = package_rules.registrations(b"import torch\n" + source.encode(), where="a.py")
+    (found,) = package_rules.registrations({"a.py": f"import torch\n{source}"}, where="k")
     assert "without add_op_namespace_prefix" in found.message
-    assert found.where.startswith("a.py:")
+    assert found.where.startswith("k/a.py:")
 
 
 def test_what_is_not_python_is_found():
-    (found,) = package_rules.registrations(b"def f(:", where="a.py")
+    (found,) = package_rules.registrations({"a.py": "def f(:"}, where="k")
     assert found.message.startswith("it is not Python")
