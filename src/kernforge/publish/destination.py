@@ -17,6 +17,7 @@ from pathlib import Path
 from kernforge.errors import RegistryError
 from kernforge.publish.version import Tree
 from kernforge.registry.directory import DirectoryRegistry, Registry
+from kernforge.registry.listing import refuse_paths
 from kernforge.registry.names import Version3, branches, directory_name, tag_of, versions
 from kernforge.registry.remote import RemoteRegistry
 from kernforge.system import files
@@ -88,11 +89,13 @@ class Destination:
             The commit, and whether the publication is a change.
 
         Raises:
+            IntegrityError: readers would refuse its files.
             MovedError: another publisher has published since ``versions`` was called.
         """
         before = self.known.get(release.reference)
         commit = None if release.version is None else before
         if commit is None:
+            refuse_paths(f"{repo_id} {release.reference}", release.tree)
             commit = self.upload(repo_id, release)
         moved = self.finish(repo_id, release, commit)
         if isinstance(self.registry, RemoteRegistry):

@@ -182,7 +182,7 @@ class Registry:
         if not root.is_dir():
             return found
         for name, path in tree_files(root, within=self.link_root(repo_id)).items():
-            if any(part.startswith("tmp-") for part in name.split("/")):
+            if any(part.startswith("tmp-kernforge-") for part in name.split("/")):
                 continue
             # A link to a blob of this registry has the hash as its name.
             blob = path.readlink().name if path.is_symlink() else ""

@@ -15,12 +15,14 @@ of a server keeps its listings in the same form.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernforge.errors import IntegrityError
 from kernforge.registry.names import COMMIT, SHA256, is_ref
 from kernforge.system import untrusted
 from kernforge.system.digest import sha256
@@ -64,8 +66,7 @@ class RemoteFile:
 
 def valid_file(path: Any, size: Any, blob: Any, pack: Any = "", offset: Any = 0) -> RemoteFile:
     """A file of an untrusted listing."""
-    plain = path.isprintable() and "\\" not in path and len(path) <= untrusted.NAME
-    plain = plain and not {"", ".", ".."}.intersection(path.split("/"))
+    plain = _is_plain(path)
     sizes = 0 <= size <= untrusted.FILE and 0 <= offset <= untrusted.FILE
     hashes = COMMIT.fullmatch(blob) and (not pack or SHA256.fullmatch(pack))
     if not (plain and sizes and hashes):
@@ -73,6 +74,38 @@ def valid_file(path: Any, size: Any, blob: Any, pack: Any = "", offset: Any = 0)
             f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
         )
     return RemoteFile(size=int(size), blob=blob, pack=pack, offset=int(offset))
+
+
+def _is_plain(path: str) -> bool:
+    plain = path.isprintable() and "\\" not in path and len(path) <= untrusted.NAME
+    return plain and not {"", ".", ".."}.intersection(path.split("/"))
+
+
+def refuse_paths(where: str, paths: Collection[str]) -> None:
+    """Refuse the files of a commit that no registry can hold; readers and writers ask it.
+
+    Two paths that differ in case alone are one file on a disk that ignores case.
+
+    Raises:
+        IntegrityError: it names the path.
+    """
+    if len(paths) > untrusted.MEMBERS:
+        raise IntegrityError(
+            f"{where} lists more than {untrusted.MEMBERS:,} files", hint="publish fewer files"
+        )
+    seen: dict[str, str] = {}
+    for path in paths:
+        if not _is_plain(path):
+            raise IntegrityError(
+                f"{where} lists {path[:200]!r}, which is no path in a registry",
+                hint="ask its publisher to rename it: printable characters, no backslash",
+            )
+        for place in itertools.accumulate(path.split("/"), "{}/{}".format):
+            if (other := seen.setdefault(place.casefold(), place)) != place:
+                raise IntegrityError(
+                    f"{where} lists both {other!r} and {place!r}, which differ in case alone",
+                    hint="ask its publisher to rename one of them",
+                )
 
 
 def write_listing(files: Mapping[str, RemoteFile]) -> str:
@@ -89,7 +122,19 @@ def read_listing(data: bytes) -> dict[str, RemoteFile]:
     rows = _read(data)["files"]
     if len(rows) > untrusted.MEMBERS:
         raise ValueError(f"it lists more than {untrusted.MEMBERS:,} files")
-    return {path: valid_file(path, *row) for path, row in rows.items()}
+    files = {path: valid_file(path, *row) for path, row in rows.items()}
+    _refuse_overlaps(files)
+    return files
+
+
+def _refuse_overlaps(files: Mapping[str, RemoteFile]) -> None:
+    """Refuse overlapping slices: a pack of 1 MB would fill a disk."""
+    slices = {(f.pack, f.offset, f.size, f.blob) for f in files.values() if f.pack and f.size}
+    end = ("", 0)
+    for pack, offset, size, _ in sorted(slices):
+        if (pack, offset) < end:
+            raise ValueError(f"its files overlap in the pack {pack}")
+        end = (pack, offset + size)
 
 
 def write_refs(refs: Mapping[str, str]) -> str:

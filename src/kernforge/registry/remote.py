@@ -13,7 +13,6 @@ cache, and a variant appears in its snapshot complete, by one rename.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import sys
 import threading
@@ -32,7 +31,13 @@ from kernforge.registry.directory import (
     link_to_blob,
     read_checked,
 )
-from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
+from kernforge.registry.listing import (
+    MALFORMED,
+    RemoteFile,
+    read_listing,
+    refuse_paths,
+    write_listing,
+)
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files, untrusted
 from kernforge.system.digest import git_blob, sha256
@@ -240,7 +245,7 @@ class RemoteRegistry(Registry):
                         f"{repo_id} has no commit {commit} at {self.url}",
                         hint="it never existed, or its branch was rewritten: lock the kernel again",
                     )
-                _refuse_ambiguous(repo_id, listing)
+                refuse_paths(repo_id, listing)
                 # It only saves a request. The holder of the lock removes unfinished files.
                 with contextlib.suppress(StorageError), self.writing(repo_id):
                     files.write_atomic(path, write_listing(listing))
@@ -353,15 +358,20 @@ class _Download:
             )
 
     def _divide(self, target: Path, part: Part, members: Mapping[str, RemoteFile]) -> str:
-        """Store the files of a downloaded part; returns one whose hash is wrong, or nothing."""
+        """Store the files of a downloaded part, or none; returns one whose hash is wrong."""
+        copies: dict[Path, Path] = {}
         for path, file in members.items():
-            blob, copy = self._blobs / file.blob, target
+            copy = target
             if file.pack:
                 copy = target.with_name(_PART.format(sha256(f"{target.name} {file.blob}")))
                 files.copy_slice(target, copy, file.offset - part.start, file.size)
+            copies[copy] = self._blobs / file.blob
             digest = files.sha256_file(copy) if SHA256.fullmatch(file.blob) else git_blob(copy)
             if digest != file.blob:
+                for each in copies:
+                    files.remove_tree(each)
                 return path
+        for copy, blob in copies.items():
             files.flush(copy)
             files.publish_tree(copy, blob)
         return ""
@@ -396,15 +406,3 @@ def _small_packs(
     packs.pop("", None)
     small = (members for members in packs.values() if Part.around(members).size <= _SMALL_PACK)
     return {path: file for members in small for path, file in members.items()}
-
-
-def _refuse_ambiguous(repo_id: str, listing: Mapping[str, RemoteFile]) -> None:
-    """Refuse paths that are one file on a disk that ignores case: one would replace the other."""
-    seen: dict[str, str] = {}
-    for path in listing:
-        for place in itertools.accumulate(path.split("/"), "{}/{}".format):
-            if (other := seen.setdefault(place.casefold(), place)) != place:
-                raise IntegrityError(
-                    f"{repo_id} lists both {other!r} and {place!r}, which differ in case alone",
-                    hint="ask its publisher to rename one of them",
-                )

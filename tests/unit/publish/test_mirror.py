@@ -7,7 +7,7 @@ import shutil
 import signal
 
 import pytest
-from support import mortal, policies
+from support import mortal, policies, served
 from support.commands import call
 from support.variants import contents, replace_linked
 
@@ -103,7 +103,7 @@ def test_a_web_server_is_mirrored(source, target, web_server, tmp_path, monkeypa
     assert not [*tmp_path.glob("home/**/blobs/*")]  # what is there is not downloaded again
     with pytest.raises(UsageError, match="does not list its kernels"):
         kernels(shown)
-    assert kernels(source) == ("owner/other", REPO)
+    assert kernels(source) == (("owner/other", REPO), {})
     with pytest.raises(RegistryError, match="cannot be written to"):
         copied(source, shown)
 
@@ -125,7 +125,7 @@ def test_oci_registries_keep_bytes_and_signatures(source, target, oci_registry):
     assert copied(source, open_registry(location)) == ["v1.0.0", "v1.1.0"]
     assert copied(source, open_registry(location)) == []
     place = open_registry(location)
-    assert kernels(place) == (REPO,)
+    assert kernels(place) == ((REPO,), {})
     assert copied(place, target) == ["v1.0.0", "v1.1.0"]
     assert everything(target) == everything(source)
     assert "build/torch-cpu/metadata.json.sigstore" in everything(target)["v1"]
@@ -234,6 +234,21 @@ def test_a_tampered_web_server_is_refused(source, target, web_server, tmp_path, 
     with pytest.raises(IntegrityError, match="is not what"):
         copied(open_registry(web_server(source.root).url), target)
     assert not target.refs(REPO)
+
+
+@pytest.mark.parametrize("name", ["a\nb.py", "a\\b.py", "A/b.py\x1b[2J", "__INIT__.py"])
+def test_names_that_readers_refuse_are_not_written(tmp_path, target, write_variant, name):
+    files = {"__init__.py": "", name: ""}
+    built = write_variant(tmp_path / "odd", variant="torch-universal", files=files)
+    with pytest.raises(IntegrityError, match=r"is no path in a registry|differ in case alone"):
+        publish(built, target, REPO)
+    hostile = DirectoryRegistry(tmp_path / "hostile")
+    content = {f"build/torch-universal/{path}": data for path, data in contents(built).items()}
+    served.publish(hostile, REPO, content, "v1", "v1.0.0")
+    with pytest.raises(IntegrityError, match=r"is no path in a registry|differ in case alone"):
+        copied(hostile, target)
+    assert not target.refs(REPO)
+    assert not (target.link_root(REPO) / "blobs").exists()
 
 
 def test_a_source_cannot_change_a_commit_of_the_target(source, target, tmp_path):

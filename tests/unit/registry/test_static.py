@@ -159,6 +159,8 @@ LISTINGS = {
     "a far offset": {"build/a/x": [1, HASH, HASH, 1 << 60]},
     "a blob elsewhere": {"build/a/x": [1, "../../x"]},
     "a pack elsewhere": {"build/a/x": [1, HASH, "../../x", 0]},
+    "slices that overlap": {"build/a/x": [2, HASH, HASH, 0], "build/a/y": [2, "1" * 64, HASH, 1]},
+    "a slice of two hashes": {"build/a/x": [2, HASH, HASH, 0], "source/y": [2, "1" * 64, HASH, 0]},
     "a link": {"build/a/x": {"link": "/etc/passwd"}},
     "no rows": {"build/a/x": 5},
 }
