@@ -193,8 +193,8 @@ def test_a_shared_store_without_a_word_on_trust_is_refused():
 
 
 def test_the_variables_name_keys(tmp_path, farm):
-    _, public = signing.make_key(tmp_path / "key", "")
-    (tmp_path / "keys").write_text(f"# the farm\n{public}  # node 1\n\n")
+    pem, key = signing.make_key(tmp_path / "key", "")
+    (tmp_path / "keys").write_text(f"# the farm\n{key.public_text}  # node 1\n{pem.read_text()}")
     found = signing.read_builders(
         Environment(
             {

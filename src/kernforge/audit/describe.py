@@ -12,7 +12,7 @@ from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.integrity import read_file
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
-from kernforge.errors import KernforgeError, RegistryError, UsageError
+from kernforge.errors import KernforgeError, RegistryError, StorageError, UsageError
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.registry import api
@@ -20,7 +20,10 @@ from kernforge.registry.api import Answer
 from kernforge.registry.directory import Registries, Registry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import majors, versions
+from kernforge.registry.remote import RemoteRegistry, again
+from kernforge.system.digest import sha256
 from kernforge.system.tables import counted
+from kernforge.trust import signature
 from kernforge.trust.policy import Subject
 
 _SEARCH_LIMIT = 100
@@ -146,27 +149,42 @@ def search(
         local: only kernels on this machine, of a hub those in its cache, as with HF_HUB_OFFLINE.
 
     Returns:
-        The kernels, and why a registry could not be searched, by its URL.
+        The kernels, and why a registry or a kernel could not be searched, by its URL or name.
+
+    Raises:
+        KernforgeError: nothing could be searched.
     """
     kernels: list[ListedKernel] = []
     errors: dict[str, KernforgeError] = {}
     members = (registry.offline() if local else registry).members
     for member in members:
         try:
-            kernels += _search(member, text)
+            kernels += _search(member, text, errors)
         except KernforgeError as error:
             if len(members) == 1:
                 raise
             errors[member.url] = error
+    if errors and not kernels:  # nothing was found because nothing was searched
+        raise next(iter(errors.values()))
     return kernels, errors
 
 
-def _search(registry: Registry, text: str) -> list[ListedKernel]:
+def _search(registry: Registry, text: str, errors: dict[str, KernforgeError]) -> list[ListedKernel]:
     if isinstance(registry, HubRegistry):
         matching = registry.search(text, _SEARCH_LIMIT)
         return [ListedKernel(repo_id=repo_id, registry=registry.url) for repo_id in matching]
-    repo_ids = (name for name in registry.repo_ids() if text.casefold() in name.casefold())
-    listed = [_listed(registry, repo_id) for repo_id in repo_ids]
+    if isinstance(registry, RemoteRegistry) and again(registry.transport.repo_ids) is None:
+        errors[registry.url] = UsageError(
+            f"{registry.url} does not list its kernels, only those in the cache are known",
+            hint="name the kernel: kernforge info owner/name",
+        )
+    listed = []
+    for repo_id in registry.repo_ids():
+        if text.casefold() in repo_id.casefold():
+            try:
+                listed.append(_listed(registry, repo_id))
+            except StorageError as error:
+                errors[repo_id] = error
     return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone
 
 
@@ -201,6 +219,8 @@ def describe(source: FoundKernel) -> dict[str, Any]:
                 "name": name,
                 "archs": None if metadata.archs is None else list(metadata.archs),
                 "signed": signed is not None,
+                "signer": signature.named_signer(signed) if signed else None,
+                "document": sha256(data),
                 "digest": metadata.digest is not None,
                 "fits": decision is not None and decision.accepted,
                 "reason": reason,
@@ -242,8 +262,9 @@ def as_text(info: dict[str, Any]) -> str:
     lines.append(f"  kernels: {', '.join(needs) or '-'}")
     if info["versions"]:
         lines.append(f"  versions: {', '.join(v['version'] for v in info['versions'])}")
-    signed = sum(row["signed"] for row in info["variants"])
-    lines.append(f"  signed: {signed} of {counted(len(info['variants']), 'variant')}")
+    signers = [row["signer"] for row in info["variants"] if row["signed"]]
+    lines.append(f"  signed: {len(signers)} of {counted(len(info['variants']), 'variant')}")
+    lines += [f"    by {each}, not verified" for each in dict.fromkeys(signers)]
     lines.append(f"  would load here: {info['would_load'] or 'none'}")
     for row in info["variants"]:
         archs = f", {' '.join(in_order(row['archs']))}" if row["archs"] else ""

@@ -21,6 +21,7 @@ from kernforge.errors import (
     IntegrityError,
     NotPublishedError,
     RegistryError,
+    StorageError,
     UsageError,
 )
 from kernforge.publish.api import destination, refuse_offline
@@ -54,8 +55,11 @@ class Mirrored:
     bytes: int
 
 
-def kernels(source: Registry) -> tuple[str, ...]:
-    """All kernels of a registry that can list them."""
+def kernels(source: Registry) -> tuple[tuple[str, ...], dict[str, str]]:
+    """All kernels of a registry that can list them, and why others are left out, by name.
+
+    A kernel without a version is what is left of a killed first publication.
+    """
     listed: tuple[str, ...] | None = (
         again(source.transport.repo_ids)
         if isinstance(source, RemoteRegistry)
@@ -67,7 +71,14 @@ def kernels(source: Registry) -> tuple[str, ...]:
         )
     if not listed:
         raise NotPublishedError(f"{source.url} has no kernel", hint="check the path or the address")
-    return listed
+    left_out = {}
+    for repo_id in listed:
+        try:
+            if not source.refs(repo_id):
+                left_out[repo_id] = "it has no version"
+        except (StorageError, NotPublishedError) as error:
+            left_out[repo_id] = error.message
+    return tuple(repo_id for repo_id in listed if repo_id not in left_out), left_out
 
 
 def mirror(

@@ -6,7 +6,7 @@ A published commit is untrusted. What cannot be read is named in its place; what
 
 from __future__ import annotations
 
-import base64
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -19,6 +19,7 @@ from kernforge.errors import (
     IntegrityError,
     MissingFileError,
     RegistryError,
+    StorageError,
     TrustError,
     UsageError,
 )
@@ -28,10 +29,12 @@ from kernforge.registry.api import REDIRECT, Answer, read_redirect
 from kernforge.registry.listing import MALFORMED, RemoteFile
 from kernforge.source import op_schema, python_api
 from kernforge.source.python_api import ApiEntry
-from kernforge.system import untrusted
 from kernforge.system.environment import Environment
+from kernforge.trust import signature
 from kernforge.trust.admission import Case
 from kernforge.trust.policy import Subject
+
+log = logging.getLogger("kernforge")
 
 T = TypeVar("T")
 Small: TypeAlias = Callable[[str], bytes | None]
@@ -44,7 +47,7 @@ _CARD = 1 << 16
 _NONE = Version2(0, 0)
 # A server that does not answer is none of these: the page would keep its error.
 _REFUSED = (CheckError, IntegrityError, RegistryError, TrustError, UsageError)
-_WRONG = (*_REFUSED, *MALFORMED, MemoryError)
+_WRONG = (*_REFUSED, *MALFORMED, MemoryError, StorageError)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,6 +176,9 @@ def parse(name: str) -> Variant | None:
 
 
 def _message(error: Exception) -> str:
+    if isinstance(error, StorageError):
+        log.warning("%s", error)  # it names paths of the operator
+        return "it cannot be read"
     return error.message if isinstance(error, _REFUSED) else "it is malformed"
 
 
@@ -192,28 +198,12 @@ def _read_build(name: str, folder: Folder, small: Small, case: Case) -> Build:
         build.problem = _message(error)
         return build
     if bundle is not None:
-        build.signer = _named_signer(bundle)
+        build.signer = signature.named_signer(bundle)
     try:
         build.verified = case.admit(document, lambda: bundle)[0].signers
     except _WRONG as error:  # without the place of the registry
         build.refused = _message(error).removeprefix(f"{case.subject}: ")
     return build
-
-
-def _named_signer(bundle: bytes) -> str:
-    """The key or identity that a signature names, unverified."""
-    try:
-        material = untrusted.parse_json(bundle)["verificationMaterial"]
-        if "publicKey" in material:
-            return f"the key {material['publicKey']['hint'][:80]}"
-        from cryptography import x509  # noqa: PLC0415 - of the extra `trust`
-
-        der = base64.b64decode(material["certificate"]["rawBytes"])
-        extensions = x509.load_der_x509_certificate(der).extensions
-        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return ", ".join(str(name.value) for name in names)[:300]
-    except Exception:  # noqa: BLE001 - untrusted bytes in a parser of another package
-        return "an identity that cannot be read here"
 
 
 def _read_api(

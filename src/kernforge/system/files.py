@@ -30,6 +30,9 @@ from kernforge.errors import StorageError
 
 _PREFIX = "tmp-kernforge-"
 _TEMPORARY = rf"{_PREFIX}(?:[a-z0-9_]{{8}}|[0-9a-f]{{32}})"
+# What a new file may allow at most; the umask takes from it. The group counts where a team has one
+# directory; what everybody could write, a loader would refuse.
+_SHARED = 0o664
 # No write takes longer.
 _LASTS_S = 24 * 3600
 # Between two attempts to get a lock.
@@ -116,8 +119,8 @@ def staging(parent: Path) -> Iterator[Path]:
     with disk_errors(f"writing under {parent}"):
         parent.mkdir(parents=True, exist_ok=True)
         sweep(parent)
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        path.chmod(0o755)
+        path = parent / f"{_PREFIX}{uuid.uuid4().hex}"
+        path.mkdir(mode=_SHARED | 0o111)  # keeps the group of a setgid directory
     try:
         with disk_errors(f"writing under {parent}"):
             yield path
@@ -220,10 +223,13 @@ def new_dir(parent: Path, prefix: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 
-def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, durable: bool = True) -> None:
+def write_atomic(
+    path: Path, data: bytes | str, *, mode: int = _SHARED, durable: bool = True
+) -> None:
     """Write a complete file under its final name, or nothing.
 
     Args:
+        mode: what the file allows at most, less the umask.
         durable: whether that holds after a crash of the machine too; not worth its time for what is
             only there to save time.
     """
@@ -245,19 +251,18 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def atomic_stream(path: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[BinaryIO]:
+def atomic_stream(path: Path, *, mode: int = _SHARED, durable: bool = True) -> Iterator[BinaryIO]:
     """Write a large file in pieces; it gets its final name when it is complete."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_PREFIX, dir=path.parent)
-        temporary = Path(name)
+        temporary = path.with_name(f"{_PREFIX}{uuid.uuid4().hex}")
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(handle, "w+b") as stream:
             try:
                 yield stream
                 stream.flush()
                 if durable:
                     _fsync(handle)
-                temporary.chmod(mode)
                 temporary.replace(path)
             except BaseException:
                 # Only here: after the replacement the name may be that of another process's file.
@@ -272,7 +277,7 @@ def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> Non
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(payload)
         if executable:
-            path.chmod(0o755)
+            _set_mode(path, executable=True)
 
 
 def append(path: Path, text: str) -> None:
@@ -316,12 +321,18 @@ def copy_file(source: Path, target: Path) -> None:
     with disk_errors(f"writing {target}"):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-        target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+        _set_mode(target, executable=os.access(source, os.X_OK))
+
+
+def _set_mode(path: Path, *, executable: bool) -> None:
+    """Whoever may read a file may execute it, or nobody; the umask has made the rest."""
+    mode = path.stat().st_mode & _SHARED
+    path.chmod(mode | (mode & 0o444) >> 2 if executable else mode)
 
 
 def copy_atomic(source: Path, target: Path) -> None:
     """Copy a program or library atomically; a process that has the old file open keeps it."""
-    with atomic_stream(target, mode=0o755) as stream, source.open("rb") as original:
+    with atomic_stream(target, mode=_SHARED | 0o111) as stream, source.open("rb") as original:
         shutil.copyfileobj(original, stream)
 
 
@@ -439,7 +450,7 @@ def locked(path: Path) -> Iterator[None]:
     while True:
         with disk_errors(f"locking {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, _SHARED)
         try:
             if not _lock(handle, path):
                 with _created(Path(f"{path}.held")):

@@ -63,6 +63,22 @@ def is_key_bundle(bundle: bytes) -> bool:
     return "publicKey" in _read_bundle(bundle)[0]
 
 
+def named_signer(bundle: bytes) -> str:
+    """The fingerprint of the key or the identity that a signature names, unverified."""
+    try:
+        material = untrusted.parse_json(bundle)["verificationMaterial"]
+        if "publicKey" in material:
+            return f"the key {material['publicKey']['hint'][:80]}"
+        from cryptography import x509  # noqa: PLC0415 - of the extra `trust`
+
+        der = base64.b64decode(material["certificate"]["rawBytes"])
+        extensions = x509.load_der_x509_certificate(der).extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return ", ".join(str(name.value) for name in names)[:300]
+    except Exception:  # noqa: BLE001 - untrusted bytes in a parser of another package
+        return "an identity that cannot be read here"
+
+
 def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Verification material and message signature of a bundle."""
     try:

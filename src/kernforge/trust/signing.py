@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ class Key:
         """The public key on one line, as ``public-key`` of a policy."""
         return base64.b64encode(ED25519_DER + self.public).decode()
 
+    @property
+    def fingerprint(self) -> str:
+        """The name of the key in signatures, in `kernforge info` and `kernforge verify`."""
+        return fingerprint(self.public)
+
     def sign(self, documents: Sequence[bytes]) -> list[bytes]:
         """The bytes of each document's signature file; the same input gives the same bytes."""
         return [self._bundle(document) for document in documents]
@@ -51,7 +57,7 @@ class Key:
     def _bundle(self, document: bytes) -> bytes:
         bundle = {
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-            "verificationMaterial": {"publicKey": {"hint": fingerprint(self.public)}},
+            "verificationMaterial": {"publicKey": {"hint": self.fingerprint}},
             "messageSignature": {
                 "messageDigest": {
                     "algorithm": "SHA2_256",
@@ -87,14 +93,14 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
     return Key(key)
 
 
-def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
+def make_key(path: Path, passphrase: str) -> tuple[Path, Key]:
     """Make a key, and write it to ``path`` (readable by its owner alone) and ``path`` + ``.pub``.
 
     Args:
         passphrase: encrypts the file; empty leaves it unencrypted.
 
     Returns:
-        The public key's file, and its text for a policy. Both files are PEM, which ``openssl``
+        The public key's file, and the key. Both files are PEM, which ``openssl``
         reads too.
     """
     public = path.with_name(f"{path.name}.pub")
@@ -115,7 +121,7 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
     )
     files.write_atomic(path, private_pem, mode=0o600)
     files.write_atomic(public, public_pem)
-    return public, key.public_text
+    return public, key
 
 
 def sign(
@@ -217,18 +223,26 @@ def read_builders(environment: Environment) -> Builders:
     )
 
 
+_PEM = re.compile(r"-----BEGIN PUBLIC KEY-----(.*?)-----END PUBLIC KEY-----", re.DOTALL)
+
+
+def _on_one_line(pem: re.Match[str]) -> str:
+    return "".join(pem[1].split()) + "\n" * pem[0].count("\n")
+
+
 def _listed(path: Path) -> tuple[KeySigner, ...]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"KERNFORGE_STORE_BUILDERS names {path}, which cannot be read: {error}",
-            hint="write one public key on each line, as `kernforge sign --new-key` prints it",
+            hint="write one public key on each line, as `kernforge sign --new-key` prints it, or "
+            "name its file .pub",
         ) from error
     signers = []
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if text:
+    # A file .pub is one too, and so are several of them one after the other.
+    for number, line in enumerate(_PEM.sub(_on_one_line, text).splitlines(), 1):
+        if listed := line.partition("#")[0].strip():
             where = f"{path}:{number}"
-            signers.append(KeySigner(name=where, key=public_key(text, where)))
+            signers.append(KeySigner(name=where, key=public_key(listed, where)))
     return tuple(signers)

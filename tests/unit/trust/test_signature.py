@@ -81,7 +81,7 @@ def test_bundle_of_over_a_megabyte_is_not_parsed(key):
 
 def test_unusable_key_file_is_an_error(tmp_path):
     path = tmp_path / "platform.key"
-    public, text = signing.make_key(path, "secret words")
+    public, made = signing.make_key(path, "secret words")
     with pytest.raises(UsageError, match=r"platform\.key\.pub cannot be read") as refused:
         signing.open_key(public, lambda: "")
     assert "the file without .pub" in refused.value.hint
@@ -89,7 +89,10 @@ def test_unusable_key_file_is_an_error(tmp_path):
         with pytest.raises(UsageError, match=r"platform\.key cannot be read"):
             signing.open_key(path, lambda: wrong)  # noqa: B023 - called at once
     opened = signing.open_key(path, lambda: "secret words")
-    assert (opened.public_text, public_key(public.read_text(), "k")) == (text, opened.public)
+    assert (opened.public_text, public_key(public.read_text(), "k")) == (
+        made.public_text,
+        made.public,
+    )
     assert opened.sign([DOCUMENT])
 
 

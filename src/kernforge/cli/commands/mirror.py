@@ -21,7 +21,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     target = open_registry(arguments.target, arguments.environment)
     wanted: list[tuple[str, Request | None]] = [_parse(text) for text in arguments.kernels]
     if not wanted:
-        wanted = [(repo_id, None) for repo_id in mirror.kernels(source)]
+        listed, left_out = mirror.kernels(source)
+        wanted = [(repo_id, None) for repo_id in listed]
+        for repo_id, reason in left_out.items():
+            console.note(f"{repo_id} is left out: {reason}")
     done: list[Mirrored] = []
     for repo_id, versions in wanted:
         for each in mirror.mirror(source, target, repo_id, versions):

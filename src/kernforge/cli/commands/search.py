@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         )
     kernels, errors = describe.search(registry, text, local=local)
     for url, error in errors.items():
-        console.note(f"{url} was not searched: {error.message} ({error.hint})")
+        console.note(f"{url} was not searched whole: {error.message} ({error.hint})")
     shown = operator.attrgetter("repo_id", "version", "registry")
     named = f" with {text!r} in its name" if text else ""
     none = f"no kernel{named} is {'on this machine' if local else 'published'}"

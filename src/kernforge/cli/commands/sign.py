@@ -41,12 +41,17 @@ def _by_identity(arguments: argparse.Namespace) -> Callable[[Sequence[bytes]], l
 def _make_key(arguments: argparse.Namespace, console: Console) -> None:
     path: Path = arguments.new_key
     passphrase = options.passphrase(arguments.environment, new=True)
-    public, text = signing.make_key(path, passphrase)
+    public, key = signing.make_key(path, passphrase)
     lines = (
         f"{path}: keep this key secret; {public}: publish this key",
         "",
         f"[signer.{path.stem}]",
-        f'public-key = "{text}"',
+        f'public-key = "{key.public_text}"  # {key.fingerprint}',
     )
-    document = {"private": str(path), "public": str(public), "public-key": text}
+    document = {
+        "private": str(path),
+        "public": str(public),
+        "public-key": key.public_text,
+        "fingerprint": key.fingerprint,
+    }
     console.result(document, "\n".join(lines))
