@@ -22,7 +22,7 @@ from kernforge.system.digest import sha256
 from kernforge.system.environment import Environment
 from kernforge.system.tables import counted
 from kernforge.trust import admission, signature
-from kernforge.trust.policy import COMMUNITY, Admit, Signer, matching_rules
+from kernforge.trust.policy import COMMUNITY, Admit, KeySigner, Signer, fingerprint, matching_rules
 
 
 class Result(StrEnum):
@@ -51,6 +51,7 @@ class Verified:
     Attributes:
         problems: the reason of each failed check, in the order of checking.
         signer: name of the accepted signer; None if no accepted signature was verified.
+        fingerprint: of the key of the accepted signature; empty for an identity.
         files: number of files that the digest verifies; None if it does not.
         statement: whether the provenance statement describes exactly these files; None without a
             statement.
@@ -61,6 +62,7 @@ class Verified:
     variant: str
     problems: dict[Result, str] = field(default_factory=dict)
     signer: str | None = None
+    fingerprint: str = ""
     files: int | None = None
     statement: bool | None = None
     source: str | None = None
@@ -70,6 +72,11 @@ class Verified:
     def result(self) -> Result:
         """The first problem, or success."""
         return next(iter(self.problems), Result.SUCCESS)
+
+    def accept(self, signer: Signer) -> None:
+        """Record the signer of an accepted signature."""
+        self.signer = signer.name
+        self.fingerprint = fingerprint(signer.key) if isinstance(signer, KeySigner) else ""
 
     @contextlib.contextmanager
     def noting(self, result: Result) -> Iterator[None]:
@@ -112,7 +119,7 @@ def verify_variant(
         with verified.noting(Result.BAD_BUNDLE):
             signature.is_key_bundle(bundle)
             with verified.noting(Result.NOT_VERIFIED):
-                verified.signer = signature.verify(data, bundle, accepted).name
+                verified.accept(signature.verify(data, bundle, accepted))
     metadata = digest = None
     with verified.noting(Result.BAD_METADATA):
         metadata = Metadata.from_json(data, source=str(path / FILE))
@@ -192,7 +199,11 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
         return
     message = f"{len(wrong)} of {counted(len(verdicts), 'variant')} could not be verified: "
     message += ", ".join(f"{name} ({results[0]})" for name, results in wrong.items())
-    if {result for results in wrong.values() for result in results} <= _OF_SIGNERS:
+    found = {result for results in wrong.values() for result in results}
+    if Result.OTHER in found:
+        hint = "another kernel or version lies under this name: possible substitution or rollback; "
+        raise TrustError(message, hint=f"{hint}do not use it, and inform its publisher")
+    if found <= _OF_SIGNERS:
         hint = "accept a signer: `kernforge verify --key FILE.pub`, or a rule of a trust policy"
         raise TrustError(message, hint=hint)
     raise IntegrityError(message, hint="get or build the variant again; its report says why")
@@ -212,6 +223,7 @@ def as_text(verdicts: Sequence[Verified]) -> str:
     lines = []
     for verdict in verdicts:
         signer = f"signed by {verdict.signer}" if verdict.signer else "no accepted signature"
+        signer += f" with the key {verdict.fingerprint}" if verdict.fingerprint else ""
         files = f"{counted(verdict.files or 0, 'file')} as built"
         files = "files not verified" if verdict.files is None else files
         mark = "❌" if verdict.problems else "✅"

@@ -8,6 +8,7 @@ kernel. Nothing is imported here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator
@@ -24,8 +25,10 @@ from kernforge.errors import (
     MachineError,
     MissingFileError,
     MissingPackageError,
+    NetworkError,
     NotPublishedError,
     NoVariantError,
+    RegistryError,
     RequestError,
 )
 from kernforge.loader.host import Host, has_module, probe, probe_to_load, with_device
@@ -223,7 +226,21 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
         hint += "; build=True needs the kernel's source, which is not published"
     elif answer.small_file(f"{SOURCE}/kernforge.lock") is not None:
         hint += "; or pass build=True to get_kernel: its source and lock are published"
+    if other := _other_major(answer, host):
+        hint = f"version {other} has a build that fits; or {hint}"
     raise _no_variant_error(search.chain[-1], resolution, hint)
+
+
+def _other_major(answer: Answer, host: Host) -> int | None:
+    """The newest other major version with a variant that fits; None without one."""
+    registry, repo_id = answer.registry, answer.repo_id
+    with contextlib.suppress(NetworkError, RegistryError):  # of an error that names more
+        refs = registry.refs(repo_id)
+        for major in reversed(names.majors(refs)):
+            commit = refs[f"v{major}"]
+            if commit != answer.commit and resolve(registry.variants(repo_id, commit), host).best:
+                return major
+    return None
 
 
 def find_local(search: Search, directory: Path) -> Node:

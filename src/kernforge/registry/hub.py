@@ -23,7 +23,7 @@ from kernforge.registry.names import check_repo_id, is_ref
 from kernforge.registry.remote import Part, RemoteRegistry, Transport
 from kernforge.system import untrusted
 from kernforge.system.environment import Environment, expanded, user_file
-from kernforge.system.http import again
+from kernforge.system.http import again, netrc_login
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +43,7 @@ class HubEndpoint:
         cache: a directory that is laid out as the cache of ``huggingface_hub``.
         token: the user's token, where it is meant for this hub.
         token_file: where ``hf auth login`` writes it.
+        netrc: the file with logins, for another hub than that of the token.
     """
 
     url: str
@@ -50,6 +51,7 @@ class HubEndpoint:
     offline: bool = False
     token: str | None = None
     token_file: Path | None = None
+    netrc: Path | None = None
     user_agent: str = ""
 
 
@@ -57,7 +59,8 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     """The hub of a registry's URL.
 
     A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
-    record the hub of its ``v1``, and never receives the user's token.
+    record the hub of its ``v1``. It never receives the user's token, which is for that hub: its
+    login is that of its host in ``~/.netrc``, which the user wrote for it.
 
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
@@ -73,7 +76,10 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2])
     if url != usual:
         cache = environment.home / "hubs" / label
-        return HubEndpoint(url=url, cache=cache, offline=offline, user_agent=user_agent)
+        netrc = user_file(variable("NETRC") or "~/.netrc")
+        return HubEndpoint(
+            url=url, cache=cache, offline=offline, netrc=netrc, user_agent=user_agent
+        )
     above = environment.xdg_cache_home or "~/.cache"
     home = environment.hf_home or f"{above}/huggingface"
     try:
@@ -122,10 +128,14 @@ class HubTransport(Transport):
     def __init__(self, endpoint: HubEndpoint) -> None:
         self.endpoint = endpoint
         self.address = endpoint.url
+        login = "set HF_TOKEN, or run hf auth login"
+        if endpoint.netrc:
+            login = f"write a login for this host into {endpoint.netrc}, or set HF_ENDPOINT="
+            login += f"{endpoint.url}, which receives HF_TOKEN"
         self.http = Http(
             endpoint.url,
-            absent="it does not exist, or it is private: set HF_TOKEN, or run hf auth login",
-            denied="set HF_TOKEN to a token that allows it, or run hf auth login; accept its "
+            absent=f"it does not exist, or it is private: {login}",
+            denied=f"{login}, with a token that allows it; accept its "
             f"conditions at {endpoint.url} if it is gated; the hub may have to grant publishing",
             authorization=self._authorization,
             user_agent=endpoint.user_agent,
@@ -182,6 +192,8 @@ class HubTransport(Transport):
         return token
 
     def _authorization(self) -> str:
+        if self.endpoint.netrc:
+            return netrc_login(self.endpoint.netrc, self.address)
         return f"Bearer {token}" if (token := self.token()) else ""
 
 

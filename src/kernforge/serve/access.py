@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -25,6 +26,8 @@ from kernforge.registry.listing import MALFORMED
 from kernforge.registry.names import SHA256
 from kernforge.system import untrusted
 from kernforge.system.digest import sha256
+
+log = logging.getLogger("kernforge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,16 @@ class Access:
 
     def __init__(self, path: Path | None = None) -> None:
         self.has_tokens = path is not None
+        self._path = path
         self._readers = {"": Reader()} if path is None else _read(path)
+
+    def reload(self) -> None:
+        """Read the file again; while it cannot be read, the readers stay as they are."""
+        if self._path is not None:
+            try:
+                self._readers = _read(self._path)
+            except UsageError as error:
+                log.warning("%s; the tokens stay as they were", error)
 
     def reader(self, authorization: str) -> Reader | None:
         """The reader of a request's header ``Authorization``; None for an unknown token."""

@@ -7,6 +7,7 @@ import asyncio
 import os
 import resource
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from granian.constants import Interfaces
@@ -17,8 +18,11 @@ from kernforge.errors import UsageError
 _CONNECTIONS = 20_000
 
 
-def run(application: Any, host: str, port: int) -> None:
+def run(application: Any, host: str, port: int, reload: Callable[[], None]) -> None:
     """Answer requests until SIGINT or SIGTERM, let the running ones end, and exit.
+
+    Args:
+        reload: called at SIGHUP.
 
     Raises:
         UsageError: the address cannot be bound.
@@ -26,12 +30,12 @@ def run(application: Any, host: str, port: int) -> None:
     # Each connection is a file, an idle one too; the usual limit of 1,024 is for old programs.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(_serve(application, host, port))
+    asyncio.run(_serve(application, host, port, reload))
     # A thread of granian may still be ending: it would abort while Python takes the objects away.
     os._exit(0)
 
 
-async def _serve(application: Any, host: str, port: int) -> None:
+async def _serve(application: Any, host: str, port: int, reload: Callable[[], None]) -> None:
     server = Server(
         application,
         address=host,
@@ -50,6 +54,7 @@ async def _serve(application: Any, host: str, port: int) -> None:
 
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop, name)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         await server.serve()
     except (RuntimeError, ValueError, OverflowError) as error:  # of granian, with a stack

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, TypeAlias
 from kernforge.errors import RegistryError
 from kernforge.system import untrusted
 from kernforge.system.environment import Environment, user_file
+
+_RUN = "/run/containers"
 
 Login: TypeAlias = tuple[str, str]
 """User name and password; the user ``<token>`` has an identity token."""
@@ -23,8 +26,11 @@ def login_files(environment: Environment) -> tuple[Path, ...]:
     """Where docker and podman keep logins; the files need not exist."""
     get = environment.variables.get
     named = [get("REGISTRY_AUTH_FILE")]
-    if runtime := get("XDG_RUNTIME_DIR"):
-        named.append(f"{runtime}/containers/auth.json")
+    # skopeo and podman write there where no session of the user has a directory.
+    runtime = get("XDG_RUNTIME_DIR")
+    named.append(
+        f"{runtime}/containers/auth.json" if runtime else f"{_RUN}/{os.geteuid()}/auth.json"
+    )
     named.append(f"{get('DOCKER_CONFIG') or '~/.docker'}/config.json")
     return tuple(user_file(path) for path in named if path)
 
@@ -35,7 +41,7 @@ def find_login(paths: Iterable[Path], host: str) -> Login | None:
     Raises:
         RegistryError: a file is malformed, or a credential helper is missing or fails.
     """
-    for path in filter(Path.is_file, paths):
+    for path in filter(os.path.isfile, paths):
         try:
             config = untrusted.parse_json(path.read_bytes())
             # Docker also writes https://host/v1/.

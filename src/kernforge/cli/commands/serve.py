@@ -25,7 +25,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             f"{registry.root} does not exist", hint="check the path; publishing makes a registry"
         )
     source = Source(registry, trusted=tuple(arguments.trusted), url=arguments.url or "")
-    application = Application(source, Access(arguments.tokens), None if console.quiet else console)
+    access = Access(arguments.tokens)
+    application = Application(source, access, None if console.quiet else console)
     address = arguments.url or f"http://{arguments.host}:{arguments.port}"
     console.note(f"{registry.url} for HF_ENDPOINT={address}")
-    serve(application, arguments.host, arguments.port)
+    serve(application, arguments.host, arguments.port, access.reload)
