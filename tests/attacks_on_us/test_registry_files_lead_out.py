@@ -20,8 +20,14 @@ MARK = "private text of the host"
 READERS = ("artifact", "audit", "check", "loader", "publish", "registry", "serve", "trust")
 # They read files of the user, of kernforge itself, or files whose tree was verified.
 OTHERS = {
-    *("artifact/integrity.py", "audit/reproduce.py", "check/abi_rules.py", "loader/lock.py"),
-    *("publish/oci.py", "registry/hub.py", "registry/listing.py", "serve/access.py"),
+    *("artifact/integrity.py", "audit/reproduce.py", "check/abi_rules.py", "check/api.py"),
+    *(
+        "loader/lock.py",
+        "publish/oci.py",
+        "registry/hub.py",
+        "registry/listing.py",
+        "serve/access.py",
+    ),
     *("serve/pages.py", "trust/admission.py", "trust/signing.py"),
 }
 

@@ -20,8 +20,9 @@ from kernforge.registry.api import Answer
 from kernforge.registry.directory import Registries, Registry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import majors, versions
-from kernforge.registry.remote import RemoteRegistry, again
+from kernforge.registry.remote import RemoteRegistry
 from kernforge.system.digest import sha256
+from kernforge.system.http import again
 from kernforge.system.tables import counted
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
@@ -173,19 +174,25 @@ def _search(registry: Registry, text: str, errors: dict[str, KernforgeError]) ->
     if isinstance(registry, HubRegistry):
         matching = registry.search(text, _SEARCH_LIMIT)
         return [ListedKernel(repo_id=repo_id, registry=registry.url) for repo_id in matching]
-    if isinstance(registry, RemoteRegistry) and again(registry.transport.repo_ids) is None:
+    listed = (
+        again(registry.transport.repo_ids)
+        if isinstance(registry, RemoteRegistry)
+        else registry.repo_ids()
+    )
+    if listed is None:
         errors[registry.url] = UsageError(
             f"{registry.url} does not list its kernels, only those in the cache are known",
             hint="name the kernel: kernforge info owner/name",
         )
-    listed = []
-    for repo_id in registry.repo_ids():
+        listed = registry.offline().repo_ids()
+    kernels = []
+    for repo_id in listed:
         if text.casefold() in repo_id.casefold():
             try:
-                listed.append(_listed(registry, repo_id))
+                kernels.append(_listed(registry, repo_id))
             except StorageError as error:
                 errors[repo_id] = error
-    return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone
+    return [kernel for kernel in kernels if kernel.variants]  # a cache may hold a name alone
 
 
 def _listed(registry: Registry, repo_id: str) -> ListedKernel:

@@ -18,8 +18,10 @@ from kernforge.builder.provenance import FILE as STATEMENT
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system.digest import sha256
 from kernforge.system.environment import Environment
 from kernforge.trust import admission, signing
+from kernforge.trust.policy import fingerprint, public_key
 
 REPO = "acme/toy"
 
@@ -223,6 +225,18 @@ def test_info_names_the_variant_for_this_machine(key, build, tmp_path, capsys):
     assert call("info", REPO) == 0
     text = capsys.readouterr().out
     assert "would load here: torch-cpu" in text
+    name = fingerprint(public_key(key.with_name("acme.key.pub").read_text(), ""))
+    assert f"by the key {name}, not verified" in text
+    assert best["signer"] == f"the key {name}"
+    assert best["document"] == sha256((build / "torch-cpu/metadata.json").read_bytes())
+    assert call("verify", REPO, "--key", f"{key}.pub", "--variant", "torch-cpu") == 0
+    assert f"with the key {name}" in capsys.readouterr().out
+    registry = DirectoryRegistry(tmp_path / "registry")
+    registry.link_root(REPO).rename(registry.root / "kernels--owner--other")
+    assert call("verify", "owner/other", "--key", f"{key}.pub", "--variant", "torch-cpu")
+    said = capsys.readouterr().err
+    assert "possible substitution" in said
+    assert "accept a signer" not in said
     assert "versions: 1.0.0" in text
 
 

@@ -39,6 +39,14 @@ def test_local_kernel_loads_from_project_build_or_variant(tmp_path, write_varian
         kernforge.get_local_kernel(tmp_path / "nothing")
 
 
+def test_version_with_a_build_that_fits_is_named(registry, build):
+    publish(build(), registry, REPO)
+    publish(build(variant="torch212-cxx11-cpu-x86_64-linux", version=2), registry, REPO)
+    with pytest.raises(NoVariantError) as refused:
+        kernforge.get_kernel(REPO, version=2, trust_remote_code=True)
+    assert "version 1 has a build that fits" in refused.value.hint
+
+
 def test_named_variant_must_fit(build, machine):
     directory = build(variant="torch212-cxx11-cpu-x86_64-linux")
     with pytest.raises(NoVariantError, match=r"needs torch 2\.12, torch is 2\.13"):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import base64
 import os
 import sys
 from pathlib import Path
 
 import pytest
+from support import bad_server
 from support.hub_server import READER, HubServer
 from support.registries import commit_of
 from support.variants import contents
@@ -15,8 +17,10 @@ from kernforge.errors import (
     RegistryError,
     StorageError,
 )
+from kernforge.registry.api import open_registry
 from kernforge.registry.directory import Registry
 from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
+from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
 
@@ -235,6 +239,21 @@ def test_private_gated_and_absent_kernels_differ(hub, cache, commit, tmp_path):
     with pytest.raises(RegistryError, match="HTTP 401") as refused:
         client().refs(REPO)
     assert "accept its conditions" in refused.value.hint
+
+
+def test_another_hub_gets_its_login_of_netrc_and_no_token(tmp_path):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+
+    def refuse(handler):
+        handler.start(403, Content_Length=0)
+
+    with bad_server.serve(refuse) as server:
+        variables = {"HF_TOKEN": "hub", "NETRC": str(tmp_path / "netrc"), "HOME": str(tmp_path)}
+        place = open_registry(f"hf+{server.url}", Environment(variables))
+        with pytest.raises(RegistryError, match="HTTP 403") as refused:
+            place.refs(REPO)
+        assert server.tokens == ["Basic " + base64.b64encode(b"me:secret").decode()]
+    assert f"write a login for this host into {tmp_path / 'netrc'}" in refused.value.hint
 
 
 def test_trusted_publishers_of_a_hub(hub, opened):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import bad_server
+from support.commands import call
 from support.registries import LIBRARY, commit_of
 
 from kernforge.errors import (
@@ -145,6 +146,14 @@ def test_a_login_goes_to_its_host_alone(tmp_path):
             assert (server.tokens, other.tokens) == ([login], [""])
         assert reader(moved, tmp_path / "b", netrc).refs(REPO) == {}
         assert other.tokens == ["", ""]
+
+
+def test_search_of_what_cannot_be_listed_is_an_error(web_server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    assert call("search", "toy", "--registry", web_server(tmp_path).url)
+    said = "".join(capsys.readouterr())
+    assert "does not list its kernels" in said
+    assert "no kernel" not in said
 
 
 HASH = "0" * 64

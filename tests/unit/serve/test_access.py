@@ -4,6 +4,7 @@
 import base64
 import hashlib
 import re
+import signal
 
 import pytest
 from support.served import publish, served
@@ -45,6 +46,18 @@ def server(registry, tokens):
     log = tokens.parent / "log"
     with served(registry.root, log, "--trusted", "acme", "--tokens", tokens) as server:
         yield server
+
+
+def test_tokens_are_read_again_at_a_hangup(registry, tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(row("ci", CI))
+    with served(registry.root, tmp_path / "log", "--tokens", tokens) as server:
+        for text, status in ((row("other", OTHER), 200), ("oops", 200), (row("ci", CI), 401)):
+            tokens.write_text(text)
+            server.process.send_signal(signal.SIGHUP)
+            while server.ask("/api/kernels", **bearer(OTHER)).status != status:
+                pass
+    assert "the tokens stay as they were" in (tmp_path / "log").read_text()
 
 
 def bearer(token):
