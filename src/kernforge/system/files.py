@@ -325,7 +325,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def _set_mode(path: Path, *, executable: bool) -> None:
-    """Whoever may read a file may execute it, or nobody; the umask has made the rest."""
+    """Let those users execute a file who may read it, or none; the umask has made the rest."""
     mode = path.stat().st_mode & _SHARED
     path.chmod(mode | (mode & 0o444) >> 2 if executable else mode)
 
