@@ -88,15 +88,8 @@ def test_many_slow_answers_have_one_deadline(tmp_path, monkeypatch, door):
 
 PLACES = (
     *("http://[::", "http://h:99999999/", "http://h:x/", "http://a..b/", "http://", "//", "http:x"),
-    *(f"http://{'a' * 64}.example/", "http://u:p@127.0.0.1:9/", "http://h\\@x/", "http://h h/"),
-    *(
-        "http://\xc3\xa9/",
-        "http://h\x01/",
-        "\x1b[2J",
-        "ftp://127.0.0.1/",
-        "javascript:x",
-        "data:,x",
-    ),
+    *("http://u:p@h/", "http://h\\@x/", "http://h h/", "http://\xe9/", "http://h\x01/", "\x1b[2J"),
+    *("ftp://127.0.0.1/", "file:///etc/passwd", "data:,x", f"http://{'a' * 64}.example/"),
 )
 
 
@@ -139,25 +132,6 @@ REQUESTS = {
     "an overview": lambda found: found.is_trusted_publisher("owner"),
 }
 REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
-
-
-OTHER_PROTOCOLS = ("ftp://127.0.0.1/x", "file:///etc/passwd", "banana://x")
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (bad_server.endless, "more than the expected 64,000,000 bytes"),
-        (bad_server.dripping, r"bytes in .* seconds"),
-        *(
-            (operator.methodcaller("start", 302, Location=place, Content_Length=0), ".")
-            for place in OTHER_PROTOCOLS
-        ),
-    ],
-)
-def test_endless_slow_or_leading_elsewhere_is_refused(tmp_path, short, answer, words):
-    with bad_server.serve(answer) as server, pytest.raises(KernforgeError, match=words):
-        client(server.url, tmp_path).refs(REPO)
 
 
 @pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
@@ -360,6 +334,26 @@ def test_proxy_errors_do_not_print_the_password(tmp_path, proxied):
         client("http://hub.example", tmp_path).refs(REPO)
     assert "HTTP_PROXY" in error.value.hint
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_proxy_gets_its_login_and_is_not_used_against_no_proxy(
+    tmp_path, proxied, monkeypatch, door
+):
+    seen = set()
+
+    def answer(handler):
+        is_whole = handler.path.startswith("http://")
+        seen.add((is_whole, handler.headers.get("Proxy-Authorization")))
+        handler.start(404, Content_Length=0)
+
+    with bad_server.serve(answer) as server:
+        proxied(server.url.replace("//", "//me:s%3Acrt@"))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        for url in ("http://hub.example", server.url):
+            with contextlib.suppress(RegistryError):
+                door(url, tmp_path)
+    assert seen == {(True, http.basic("me", "s:crt")), (False, None)}
 
 
 @pytest.mark.parametrize(

@@ -150,13 +150,9 @@ class Client:
         silence_s: float = SILENCE_S,
     ) -> None:
         self._login, self._hint, self._given_proxy = login, hint, proxy
-        self._authorities, self._certificate, self._unverified = (
-            authorities,
-            certificate,
-            unverified,
-        )
+        self._authorities, self._certificate = authorities, certificate
+        self._unverified, self._silence_s = unverified, silence_s
         self._agent = f"kernforge/{__version__}; {user_agent}".rstrip("; ")
-        self._silence_s = silence_s
         self._idle: dict[object, list[HTTPConnection]] = {}
         self.close = weakref.finalize(self, _close_all, self._idle)
 
