@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +23,7 @@ from kernforge.registry.http import Http, reading, refusal
 from kernforge.registry.names import directory_name, repo_ids
 from kernforge.registry.remote import Part
 from kernforge.registry.static import FileTransport
-from kernforge.system import extras, untrusted
+from kernforge.system import extras, http, untrusted
 from kernforge.system.http import UNREACHABLE, BusyError, one_line
 
 _ADDRESS = re.compile(r"(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*(/[^\s@?#%]*)?")
@@ -111,8 +112,15 @@ class ObjectTransport(FileTransport):
 
     def repo_ids(self) -> tuple[str, ...]:
         """The kernels in the bucket, sorted."""
-        with self.asking("its list of kernels"):
-            return repo_ids(self._obstore.list_with_delimiter(self.store)["common_prefixes"])
+        import asyncio  # noqa: PLC0415 - slow, and for lists alone
+
+        async def listed() -> Any:
+            listing = self._obstore.list_with_delimiter_async(self.store)
+            return await asyncio.wait_for(listing, http.ANSWER_S)
+
+        # In a thread: a notebook's own has a loop of events.
+        with self.asking("its list of kernels"), ThreadPoolExecutor(1) as pool:
+            return repo_ids(pool.submit(lambda: asyncio.run(listed())).result()["common_prefixes"])
 
     def link(self, repo_id: str, commit: str, part: Part) -> str | None:  # noqa: ARG002
         """A URL that gives the part's object to anybody for 15 minutes; None without a login."""
@@ -125,9 +133,13 @@ class ObjectTransport(FileTransport):
     def sizes(self, repo_id: str, folder: str = "") -> dict[str, int]:
         """Bytes of each object of a kernel, by its path in the kernel's directory."""
         root = directory_name(repo_id)
+        sizes: dict[str, int] = {}
+        meter = untrusted.Meter(self.address, untrusted.DOCUMENT, http.ANSWER_S)
         with self.asking(repo_id):
-            pages = self._obstore.list(self.store, f"{root}/{folder}")
-            return {o["path"].removeprefix(f"{root}/"): o["size"] for page in pages for o in page}
+            for page in self._obstore.list(self.store, f"{root}/{folder}"):
+                sizes |= {o["path"].removeprefix(f"{root}/"): o["size"] for o in page}
+                meter.count(sum(len(o["path"]) for o in page))
+        return sizes
 
     def document(self, repo_id: str, path: str) -> tuple[bytes, dict[str, str]]:
         """A small object in a kernel's directory, and its state for a conditional replacement."""
@@ -167,6 +179,11 @@ class ObjectTransport(FileTransport):
             )
         try:
             yield
+        except TimeoutError:
+            raise NetworkError(
+                f"{self.address} sent no complete answer in {http.ANSWER_S:.0f} seconds",
+                hint="run the command again later, or check the address",
+            ) from None
         except (self._obstore.exceptions.BaseError, FileNotFoundError) as error:
             raise self._error(error, what) from error
 

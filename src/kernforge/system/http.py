@@ -125,7 +125,7 @@ class Response:
 
 
 class Client:
-    """Requests with the user's proxies and certificates, over connections that are used again.
+    """Requests with the user's proxies and certificates.
 
     Args:
         login: the value of the header ``Authorization`` for a URL; empty for none.
@@ -135,6 +135,7 @@ class Client:
         certificate: the client's own, with its key.
         unverified: whether the certificate of a URL's host does not matter.
         silence_s: seconds without a byte after which a request is aborted.
+        reuse: whether connections are kept for the next request: an index gets hundreds.
     """
 
     def __init__(
@@ -148,11 +149,13 @@ class Client:
         certificate: str | None = None,
         unverified: Callable[[str], bool] = lambda _url: False,
         silence_s: float = SILENCE_S,
+        reuse: bool = False,
     ) -> None:
         self._login, self._hint, self._given_proxy = login, hint, proxy
         self._authorities, self._certificate = authorities, certificate
         self._unverified, self._silence_s = unverified, silence_s
         self._agent = f"kernforge/{__version__}; {user_agent}".rstrip("; ")
+        self._reuse = reuse
         self._idle: dict[object, list[HTTPConnection]] = {}
         self.close = weakref.finalize(self, _close_all, self._idle)
 
@@ -216,6 +219,7 @@ class Client:
             proxy = self._proxy(parts)
             sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **headers}
             sent |= {"Authorization": login} if login else {}
+            sent |= {} if self._reuse else {"Connection": "close"}
             target = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="")
             if proxy and parts.scheme == "http":
                 target = target._replace(scheme="http", netloc=parts.netloc.rpartition("@")[2])
@@ -291,7 +295,7 @@ class Client:
         """Keep the connection for the next request if all of the answer was read."""
         is_read = response.isclosed() or response.length == 0
         response.close()
-        if is_read and not response.will_close:
+        if self._reuse and is_read and not response.will_close:
             self._idle.setdefault((os.getpid(), host_of(url)), []).append(connection)
         else:
             connection.close()

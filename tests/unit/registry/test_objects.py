@@ -19,6 +19,7 @@ from kernforge.errors import (
 from kernforge.publish.api import publish
 from kernforge.registry.api import open_registry
 from kernforge.registry.remote import Part
+from kernforge.system import http
 from kernforge.system.environment import Environment
 from kernforge.system.http import BusyError
 
@@ -104,6 +105,28 @@ def test_a_token_of_a_session_goes_to_no_other_host(tmp_path, monkeypatch):
         assert registry.refs(REPO) == {}
     assert len(seen) == 1
     assert "our-secret" not in seen[0]
+
+
+def test_list_without_end_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("obstore")
+    monkeypatch.setattr(http, "ANSWER_S", 0.6)
+
+    def answer(handler):
+        number = len(handler.server.requests)
+        entry = f"<Key>x/kernels--a--b/{number}</Key><Size>1</Size><ETag>1</ETag>"
+        entry += "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+        handler.start(Content_Type="application/xml")
+        text = f"<NextContinuationToken>{number}</NextContinuationToken>"
+        text += f"<IsTruncated>true</IsTruncated><Contents>{entry}</Contents>"
+        handler.wfile.write(f"<ListBucketResult>{text}</ListBucketResult>".encode())
+
+    with bad_server.serve(answer) as server:
+        for name, value in {"ENDPOINT_URL": server.url, "SKIP_SIGNATURE": "1"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        transport = open_registry("s3://bucket/x").transport
+        for ask in (transport.repo_ids, lambda: transport.sizes("a/b")):
+            with pytest.raises(NetworkError, match="no complete answer in 1 seconds"):
+                ask()
 
 
 def test_first_mistakes_are_named(fresh, published, buckets):

@@ -78,6 +78,7 @@ class Transport:
             certificate=config.client_cert,
             unverified=functools.partial(pip_config.is_trusted, config),
             silence_s=config.timeout_s,
+            reuse=True,
         )
         self.close = self._client.close
         self.received = 0  # bytes of bodies and pages
