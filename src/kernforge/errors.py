@@ -77,6 +77,10 @@ class ToolchainError(KernforgeError, exit_code=4):
     """A compiler, header or lock that is missing, damaged or inconsistent."""
 
 
+class UnavailableError(ToolchainError):
+    """A part of a toolchain that no index has, or that is of another machine."""
+
+
 class BuildError(KernforgeError, exit_code=5):
     """A failed compiler."""
 

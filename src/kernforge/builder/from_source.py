@@ -11,7 +11,9 @@ Builds are below ``built`` in ``KERNFORGE_HOME``, in a directory for each commit
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +43,6 @@ from kernforge.toolchain import installed, lockfile
 from kernforge.toolchain.local_parts import LocalParts
 
 DIRECTORY = "built"
-
-LOCAL_FALLBACK = "this machine's own torch and compilers are used instead"
 
 _LOG = logging.getLogger("kernforge")
 
@@ -79,12 +79,7 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
                 workspace = open_workspace(read_project(root), LogEvents(), environment, parts)
                 return _build(workspace, host, request, statement, f"the source of {repo_id}")
 
-            try:
-                path = make(LocalParts())
-            except NetworkError as error:
-                parts = local_fallback(host, environment, error)
-                _LOG.warning("%s; %s", error.message, LOCAL_FALLBACK)
-                path = make(parts)
+            path = with_installed(make, host, environment)
         return BuiltVariant.read(path, out)
 
 
@@ -139,6 +134,14 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
         ),
         hint=ways,
     )
+
+
+def with_installed(
+    make: Callable[[LocalParts], Path], host: Host, environment: Environment
+) -> Path:
+    """What is made with parts of the indexes, else with this machine's torch and toolkit."""
+    fallback = functools.partial(local_fallback, host, environment)
+    return LocalParts().or_installed(make, fallback)
 
 
 def local_fallback(host: Host, environment: Environment, why: KernforgeError) -> LocalParts:

@@ -9,7 +9,6 @@ after is as for any build.
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,7 @@ from kernforge.binary import elf
 from kernforge.builder import api as build, from_source
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.workspace import Workspace, open_workspace
-from kernforge.errors import BuildError, NetworkError, ToolchainError
+from kernforge.errors import BuildError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.swap import replace_edited
@@ -32,7 +31,6 @@ from kernforge.project.api import Project
 from kernforge.system.console import Console
 from kernforge.toolchain.local_parts import LocalParts
 
-_log = logging.getLogger("kernforge")
 _CODE = (".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".hh", ".hxx", ".cuh")
 _FOR_CPU = "start the process with no GPU to be seen (CUDA_VISIBLE_DEVICES=)"
 
@@ -88,17 +86,12 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     and the compilers of the installed toolkit.
     """
 
-    def build_with(parts: LocalParts) -> Path:
+    def make(parts: LocalParts) -> Path:
         cxx = machine.find_compiler(session.environment)
         workspace = open_workspace(project, console, session.environment, parts, cxx=cxx)
         return _build(session, workspace, console)
 
-    try:
-        return build_with(LocalParts())
-    except (NetworkError, ToolchainError) as error:
-        parts = from_source.local_fallback(host.probe_to_load(), session.environment, error)
-        _log.warning("%s; %s", error.message, from_source.LOCAL_FALLBACK)
-    return build_with(parts)
+    return from_source.with_installed(make, host.probe_to_load(), session.environment)
 
 
 def _build(session: JitSession, workspace: Workspace, console: Console) -> Path:

@@ -7,7 +7,6 @@ network. The fallback without an index is an installed torch with its headers.
 
 from __future__ import annotations
 
-import logging
 import posixpath
 import re
 import sysconfig
@@ -20,7 +19,7 @@ from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor, elf
 from kernforge.builder.workspace import this_cpu
-from kernforge.errors import BuildError, ManifestError, NetworkError, ToolchainError
+from kernforge.errors import BuildError, KernforgeError, ManifestError
 from kernforge.extension import flags, machine, make
 from kernforge.extension.loading import undefined_error
 from kernforge.extension.plan import (
@@ -41,7 +40,6 @@ from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.releases import USUAL
 
-_log = logging.getLogger("kernforge")
 _ABOVE = 2
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
 _STANDARD = re.compile(r"__cplusplus < 20(\d\d)\d\dL")
@@ -223,16 +221,15 @@ def _provide(
             progress.note(f"note: {note}, which comes from wheels")
         return machine.provide(environment, needs, parts, progress, torch=target.torch, cuda=cuda)
 
-    parts = LocalParts.named(environment)
-    try:
-        return provide(parts)
-    except (NetworkError, ToolchainError) as error:
+    def installed_parts(why: KernforgeError) -> LocalParts:
         if not target.installed:
-            raise
-        _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
-    toolkit = parts.cuda.path if parts.cuda else installed.find_cuda(environment.variables)
-    torch_home, cuda_home = target.installed if needs.torch else None, toolkit if cuda else None
-    return provide(LocalParts.installed(environment, torch_home=torch_home, cuda_home=cuda_home))
+            raise why
+        toolkit = named.cuda.path if named.cuda else installed.find_cuda(environment.variables)
+        torch_home, cuda_home = target.installed if needs.torch else None, toolkit if cuda else None
+        return LocalParts.installed(environment, torch_home=torch_home, cuda_home=cuda_home)
+
+    named = LocalParts.named(environment)
+    return named.or_installed(provide, installed_parts)
 
 
 def _standard(torch: str) -> int:

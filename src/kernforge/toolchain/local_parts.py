@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
+from kernforge.errors import KernforgeError, NetworkError, UnavailableError
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.lockfile import Tree
+
+_T = TypeVar("_T")
+_log = logging.getLogger("kernforge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,24 @@ class LocalParts:
         if here is None or here.locked.version not in {"", tree.version}:
             return None
         return replace(here, locked=replace(here.locked, version=tree.version))
+
+    def or_installed(
+        self, make: Callable[[LocalParts], _T], installed: Callable[[KernforgeError], LocalParts]
+    ) -> _T:
+        """What is made with these, else with what is installed on this machine.
+
+        Args:
+            make: may ask an index for the other parts.
+            installed: called if no index can give them; returns what is installed, or raises.
+        """
+        try:
+            return make(self)
+        except (NetworkError, UnavailableError) as error:
+            parts = installed(error)
+            _log.warning(
+                "%s; this machine's own torch and compilers are used instead", error.message
+            )
+        return make(parts)
 
     def unused_note(self, versions: Collection[str]) -> str:
         """What to say of an installed toolkit that is of none of these versions; else empty."""

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from kernforge.errors import IntegrityError, ToolchainError
+from kernforge.errors import IntegrityError, ToolchainError, UnavailableError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.digest import sha256
@@ -131,14 +131,14 @@ def _write(tree: Path, path: str, data: bytes, source: str) -> None:
     files.write_new(tree / path, data, executable=path.startswith(_PROGRAMS))
 
 
-def _not_here(tree: LockedTree, here: LocalTree | None) -> ToolchainError:
+def _not_here(tree: LockedTree, here: LocalTree | None) -> UnavailableError:
     hint = {
         "cuda": "name that toolkit's directory in KERNFORGE_CUDA_HOME",
         "python": "build with that Python",
         "torch": "build where that torch is installed",
     }.get(tree.kind, f"name them in {header_libraries.VARIABLE}")
     there = f"here is {_version(here.locked)}" if here else "none is named here"
-    return ToolchainError(
+    return UnavailableError(
         f"the lock names {tree} ({_version(tree)}) of a machine, and {there}",
         hint=f"{hint}, or take another source into the lock with `kernforge lock`",
     )

@@ -21,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import IntegrityError, ToolchainError
+from kernforge.errors import IntegrityError, ToolchainError, UnavailableError
 from kernforge.system import files, untrusted
 from kernforge.system.digest import sha256
 from kernforge.toolchain import front_end, header_libraries, lockfile, projects
@@ -224,7 +224,7 @@ class _Resolver:
         """The wheels of projects that a release of CUDA pins, to be read by ranges or whole."""
         meta, pins = self._release(version)
         if missing := [name for name in names if name not in pins]:
-            raise ToolchainError(
+            raise UnavailableError(
                 f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
                 hint=f"wheels serve {', '.join(map(str, front_end.TOOLKITS))} and CUDA 13; for "
                 f"another one {front_end.OTHER_TOOLKIT}",
@@ -267,7 +267,7 @@ def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) ->
     if not candidates:
         there = sorted({wheel.version.release[:2] for wheel in listed})[-_SHOWN:]
         newest = ", ".join(".".join(map(str, release)) for release in there)
-        raise ToolchainError(
+        raise UnavailableError(
             f"no configured package index has {project}{specifier} for {cpu} Linux",
             hint=f"it has {newest}: ask for another version" if newest else "check pip's index-url",
         )

@@ -9,7 +9,7 @@ import pytest
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.builder import from_source
-from kernforge.errors import NetworkError, NoVariantError
+from kernforge.errors import NetworkError, NoVariantError, ToolchainError, UnavailableError
 from kernforge.loader.host import Host
 from kernforge.manifest import document
 from kernforge.project import targets
@@ -106,3 +106,21 @@ def test_a_toolkit_is_only_needed_where_a_gpu_is_seen(tmp_path, monkeypatch):
         from_source.local_fallback(seeing, nothing, why)
     lent = from_source.local_fallback(dataclasses.replace(seeing, no_gpu=True), nothing, why)
     assert lent.trees.keys() == {"torch"}
+
+
+@pytest.mark.parametrize("falls_back", [NetworkError, UnavailableError, ToolchainError])
+def test_installed_parts_are_used_only_where_no_index_gives_them(falls_back):
+    """A compiler that is missing, or a sandbox, is not made good by a second try."""
+    tried = []
+
+    def make(parts):
+        tried.append(parts)
+        if len(tried) == 1:
+            raise falls_back("not to be had")
+        return parts
+
+    if falls_back is ToolchainError:
+        with pytest.raises(ToolchainError, match="not to be had"):
+            LocalParts().or_installed(make, lambda _why: LocalParts())
+    else:
+        assert LocalParts().or_installed(make, lambda _why: tried[0]) is tried[0]
