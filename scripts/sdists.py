@@ -14,6 +14,7 @@ import argparse
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -34,6 +35,7 @@ DEFAULT = (
 )
 TUTORIALS = ("my_extension", "cuda_ops_project", "custom_ops")
 _LAST = 12
+_RAN = re.compile(r"(\d+) of (\d+) actions were run")
 
 
 @dataclass(kw_only=True)
@@ -75,7 +77,8 @@ def fetch(name: str, directory: Path, index: Index) -> Path:
     listed = [each for each in index.distributions(requirement.name) if not each.tags]
     allowed = (each for each in listed if requirement.specifier.contains(each.version))
     newest = max(allowed, key=lambda each: each.version)
-    data = io.BytesIO(index.transport.body(newest.url).read())
+    with index.transport.body(newest.url) as body:
+        data = io.BytesIO(body.read())
     with tarfile.open(fileobj=data) as archive:
         archive.extractall(directory, filter="data")
     return next(path for path in directory.glob(f"{stem}*") if path.is_dir())
@@ -100,7 +103,7 @@ def build(project: Path, options: argparse.Namespace) -> Outcome:
     """Build one project."""
     cuda, cpp = (len(list(project.rglob(pattern))) for pattern in ("*.cu", "*.cpp"))
     outcome = Outcome(name=project.name, sources=f"{cuda} + {cpp}")
-    argv = [sys.executable, "-m", "kernforge", "wheel", str(project), "--json", "--quiet"]
+    argv = [sys.executable, "-m", "kernforge", "wheel", str(project), "--json"]
     argv += ["--torch", options.torch, "--cuda", options.cuda, "--python", options.python]
     argv += ["--out", str(options.wheels or options.dir / "wheels")]
     env = {**os.environ, "TORCH_CUDA_ARCH_LIST": options.arch}
@@ -112,7 +115,8 @@ def build(project: Path, options: argparse.Namespace) -> Outcome:
         return outcome
     (built,) = json.loads(done.stdout)["wheels"]
     outcome.wheel = Path(built["path"])
-    outcome.actions, outcome.compiled = built["actions"], built["compiled"]
+    for ran, count in _RAN.findall(done.stderr):
+        outcome.compiled, outcome.actions = int(ran), int(count)
     if options.cuda == "cpu":
         place = options.dir / "imported" / outcome.wheel.stem
         outcome.imports = import_all(outcome.wheel, place)
