@@ -237,7 +237,7 @@ class RemoteRegistry(Registry):
             listing = self._listings.get((repo_id, commit))
             if listing is None and COMMIT.fullmatch(commit):
                 with contextlib.suppress(OSError, *MALFORMED):
-                    listing = read_listing(read_file(path, within=self.root))
+                    listing = read_listing(read_file(path, within=self.link_root(repo_id)))
             if listing is None:
                 listing = again(lambda: self.transport.files(repo_id, commit))
                 if listing is None:

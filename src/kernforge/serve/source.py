@@ -143,8 +143,8 @@ class Source:
             return {}
         if isinstance(self.registry, RemoteRegistry):
             self.registry.forget(repo_id)
-        # A link of a copied registry could lead to the cache of the operator.
-        refuse_link_out(self.registry.link_root(repo_id), self.registry.root)
+        else:  # a link of a copied registry could lead to the operator's own cache
+            refuse_link_out(self.registry.link_root(repo_id), self.registry.root)
         try:
             return self.registry.refs(repo_id)
         except NotPublishedError:

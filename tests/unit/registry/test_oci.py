@@ -16,6 +16,8 @@ from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.publish.api import publish
 from kernforge.registry.api import _server, open_registry
 from kernforge.registry.oci import OciTransport
+from kernforge.system import logins
+from kernforge.system.environment import Environment
 from kernforge.system.logins import find_login
 
 REPO, CPU = "acme/toy", "torch-cpu"
@@ -76,6 +78,17 @@ def test_login_is_found_as_docker_writes_it(tmp_path, key):
     paths = (tmp_path / "absent.json", write_login(tmp_path / "config.json", key))
     assert find_login(paths, "reg:5000") == ("ann", "se:cret")
     assert find_login(paths, "reg:5001") is None
+
+
+@pytest.mark.parametrize("variables", [{"XDG_RUNTIME_DIR": "{}/run"}, {}])
+def test_login_of_podman_is_found_with_and_without_a_session(tmp_path, monkeypatch, variables):
+    monkeypatch.setattr(logins, "_RUN", str(tmp_path / "containers"))
+    place = "run/containers" if variables else f"containers/{os.geteuid()}"
+    (tmp_path / place).mkdir(parents=True)
+    write_login(tmp_path / place / "auth.json", "reg:5000")
+    named = {name: text.format(tmp_path) for name, text in variables.items()}
+    files = logins.login_files(Environment({**named, "HOME": str(tmp_path)}))
+    assert find_login(files, "reg:5000") == ("ann", "se:cret")
 
 
 HELPER = """#!/bin/sh
