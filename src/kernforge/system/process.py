@@ -195,11 +195,11 @@ def replace_by(command: Command) -> NoReturn:
 
 
 def hand_on(number: int, _frame: object) -> NoReturn:
-    """Handle a signal: hand it on to all that this process has started, and end with them."""
+    """Handle a signal: hand it on to all that this process has started, and interrupt it."""
     for pid in descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-    raise SystemExit(128 + number)
+    raise KeyboardInterrupt
 
 
 meter = Meter()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,31 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     argv = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
     assert subprocess.check_output(argv, text=True) == "7\n"
+
+
+def test_a_signal_is_handed_on_to_all_that_a_process_started(tmp_path):
+    """As of ``kernforge pip`` to what pip builds."""
+    program = """
+import signal, subprocess
+from kernforge.system.process import hand_on
+signal.signal(signal.SIGTERM, hand_on)
+try:
+    subprocess.run(["sh", "-c", "sleep 600 & echo $! > started; wait"])
+except KeyboardInterrupt:
+    raise SystemExit(7)
+"""
+    started = tmp_path / "started"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as process_of_pip:
+        while not started.exists() or not (text := started.read_text().strip()):
+            time.sleep(0.01)
+        process_of_pip.terminate()
+    assert process_of_pip.returncode == 7
+    with pytest.raises(ProcessLookupError):
+        for _ in range(6000):  # it ends soon, or is a zombie of the container's first process
+            os.kill(int(text), 0)
+            if Path(f"/proc/{text}/stat").read_text().split()[2] == "Z":
+                raise ProcessLookupError
+            time.sleep(0.01)
 
 
 def test_a_program_runs_in_a_process_with_many_open_files():
