@@ -7,6 +7,8 @@ made: a stale record finds nothing, and never another module.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +20,7 @@ from kernforge.system import files
 from kernforge.system.process import Runner
 from kernforge.toolchain import host_compiler, installed, lockfile
 from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.lockfile import Lock, LockedTree
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedTree
 
 FORBIDDEN = "KERNFORGE_NO_COMPILE=1 forbids to compile it"
 
@@ -29,10 +31,15 @@ def _file(home: Path) -> Path:
 
 def record(home: Path, lock: Lock) -> None:
     """Add the compilers and trees of a plan to what is recorded."""
-    known = read(home)
-    both = known.merged(lock) if known else lock
+    made, known = json.loads(lock.to_json()), None
+    with contextlib.suppress(OSError, ValueError):
+        # Not validated, which takes longer than to load a module.
+        known = files.read_json(_file(home))
+    both = made
+    if isinstance(known, dict) and known.get("lock-version") == made["lock-version"]:
+        both = {**made, **{part: {**known[part], **made[part]} for part in ("compilers", "trees")}}
     if both != known:
-        files.write_atomic(_file(home), both.to_json(), durable=False)
+        files.write_json(_file(home), both)
 
 
 def read(home: Path) -> Lock | None:
@@ -52,17 +59,22 @@ def find_compiler(
         compiles: whether compilers may run. Otherwise none is started if one is recorded, unless
             ``CXX`` names another.
     """
-    known = read(home)
-    made_by = known.compilers.get("cxx") if known else None
-    if made_by and not compiles and not env.get("CXX"):
+    made_by = None if compiles else _compiler(home)
+    if made_by and not env.get("CXX"):
         return Compiler.recorded(made_by, FORBIDDEN)
     try:
         compiler = host_compiler.find(env, runner)
     except ToolchainError as error:
+        made_by = made_by or _compiler(home)
         if made_by is None:
             raise
         return Compiler.recorded(made_by, error.message if compiles else FORBIDDEN)
     return compiler if compiles else replace(compiler, refusal=FORBIDDEN)
+
+
+def _compiler(home: Path) -> LockedCompiler | None:
+    known = read(home)
+    return known.compilers.get("cxx") if known else None
 
 
 def find_python(home: Path, compiler: Compiler) -> LockedTree:
