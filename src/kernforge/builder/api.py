@@ -34,8 +34,8 @@ from kernforge.manifest.model import Backend, Torch
 from kernforge.project import units
 from kernforge.project.api import Project, folder
 from kernforge.project.targets import Target
-from kernforge.project.units import Sources, package_dir
-from kernforge.source import binding_mistakes, compiler_advice
+from kernforge.project.units import Sources
+from kernforge.source import binding_mistakes, compiler_advice, unit_mistakes
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
@@ -323,7 +323,13 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     texts: dict[str, str] = {}
     for backend, cuda in compiled:
         texts |= _texts(project.sources, backend, cuda)
-    sources, package = project.sources, package_dir(project.manifest)
+    sources = project.sources
+    read = [
+        (unit.path, unit.closure, sources.texts) for of in compiled for unit in sources.units(*of)
+    ]
+    if errors := sorted(set(unit_mistakes.find(read))):
+        lines = [f"{path}:{line}: {problem}" for path, line, problem in errors]
+        raise SourceError("\n".join(lines), hint=unit_mistakes.FIX)
     python = {
         path: project.files[path].read_text(errors="replace")
         for path in sources.digests

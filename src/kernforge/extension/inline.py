@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from kernforge.errors import UsageError
 from kernforge.extension.device.split import is_raw
-from kernforge.source import cpp_text
+from kernforge.source import cpp_text, unit_mistakes
 from kernforge.source.op_namespace import EXTENSION_NAME
 
 CPP, CUDA = "cpp_sources", "cuda_sources"
@@ -74,6 +74,10 @@ def inline(
     cpp, cuda = _named(CPP, cpp_sources), _named(CUDA, cuda_sources)
     bound = {}
     if functions is not None:
+        names = functions if isinstance(functions, list | tuple | dict) else [str(functions)]
+        texts = ("\n".join(cpp.values()), "\n".join(cuda.values()))
+        if problem := unit_mistakes.unbound(names, *texts):
+            raise UsageError(problem, hint="name functions as the sources do")
         bound = {_FUNCTIONS: _bindings(functions, error_handling=error_handling)}
     headers: tuple[str, ...] = ()
     if implicit_headers and (bound or not is_stable("\n".join(cpp.values()))):

@@ -25,7 +25,7 @@ from kernforge.extension import flags, machine
 from kernforge.extension.device.units import ExtensionUnit
 from kernforge.extension.flags import Flags
 from kernforge.extension.plan import Extension
-from kernforge.source import includes, op_schema, op_types
+from kernforge.source import includes, op_schema, op_types, unit_mistakes
 from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.source.includes import Closure
 from kernforge.source.op_namespace import EXTENSION_NAME
@@ -140,7 +140,7 @@ def check_module(module: Extension, restore: Callable[[str], str]) -> None:
 
 
 def check_types(module: Extension, restore: Callable[[str], str]) -> None:
-    """Refuse operators whose C++ functions differ from their schemas.
+    """Refuse operators whose C++ functions differ from their schemas, and surely wrong sources.
 
     No compiler has started yet; the message has the form of a compiler's.
     """
@@ -148,6 +148,9 @@ def check_types(module: Extension, restore: Callable[[str], str]) -> None:
     wrong = [f"{p}:{n}: error: {problem}" for p, n, problem in op_types.disagreements(texts)]
     if wrong:
         raise BuildError("\n".join(wrong), hint=op_types.FIX)
+    units = ((unit.path, unit.closure, unit.texts) for unit in module.units)
+    if errors := [f"{restore(p)}:{n}: error: {text}" for p, n, text in unit_mistakes.find(units)]:
+        raise BuildError("\n".join(dict.fromkeys(errors)), hint=unit_mistakes.FIX)
 
 
 def _check_name(name: str, texts: Iterable[str]) -> None:

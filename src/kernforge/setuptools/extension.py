@@ -120,6 +120,7 @@ class BuildExtension(build_ext):
             for each in map(self._with_options, self.extensions)
             if _is_compiled_here(each) and (name := self.get_ext_fullname(each.name))
         ]
+        self._check_directories()
         environment = Environment.read()
         try:
             self._built = build.build_extensions(requests, environment, build_console(environment))
@@ -127,6 +128,20 @@ class BuildExtension(build_ext):
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error
         super().build_extensions()
+
+    def _check_directories(self) -> None:
+        """Refuse an editable install without the directory that a module is copied to.
+
+        setuptools says so, but only when everything is compiled.
+        """
+        for extension in self.extensions if self.inplace else ():
+            package = self.get_ext_fullname(extension.name).rpartition(".")[0]
+            directory = self.get_finalized_command("build_py").get_package_dir(package)
+            if directory and not Path(directory).is_dir():
+                raise errors.CompileError(
+                    f"{extension.name} is installed into {directory}, which is not there: make it, "
+                    "with an __init__.py, or name the extension after a package that is there"
+                )
 
     def _with_options(self, extension: setuptools.Extension) -> setuptools.Extension:
         """An extension with the command's options, which follow its own.

@@ -21,6 +21,7 @@ messages are those of GCC, of Clang and of nvcc's front end.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -92,6 +93,7 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 }
 }}
 """
+_TWICE = re.compile(r"redefinition|already been (?:defined|declared)")
 _ABOUT_A_NAME = re.compile(
     r"declared|undefined|defin|member|does not name|incomplete|ambiguous|must be a class"
     r"|no (?:instance|match|suitable|operator)|expected|cannot convert|unknown type|No such file"
@@ -134,9 +136,13 @@ def may_lack_header(
         torch: parts of the paths of torch's headers, and of those that are in their place.
         occurs: whether a name is anywhere in torch's headers or in the system's.
     """
-    error, *_ = diagnostics.errors(diagnostics.parse(output)) or (None,)
+    error, *others = diagnostics.errors(diagnostics.parse(output)) or (None,)
     if error is None or not _ABOUT_A_NAME.search(error.message):
         return False
+    if _TWICE.search(error.message):  # no more headers cure it, unless a slim one has the other
+        notes = itertools.takewhile(lambda each: each.severity == "note", others)
+        places = [error.file, error.message, *(note.file for note in notes)]
+        return any(part in place for part in torch for place in places)
     if "/" in error.file and error.file not in texts:
         return "incomplete" in error.message or any(part in error.file for part in torch)
     if missing := _MISSING.match(error.message):

@@ -56,6 +56,11 @@ FINAL = [
     (BODY, "a.cpp:1:10: fatal error: nothere.h: No such file or directory"),
     (BODY, "/usr/include/c++/13/bits/stl_algo.h:9:1: error: no match for 'operator<'"),
     (BODY, "killed by signal 9"),
+    (
+        BODY,
+        "a.cpp:2:8: error: redefinition of 'struct uchar3'\n/cuda/vector_types.h:9:1: note: x\n",
+    ),
+    (BODY, 'a.cpp(2): error: invalid redefinition of type name "uchar3"\n  struct\n  ^\n'),
     (SCOPE, "a.cpp:3:18: error: expected ';' before '}' token"),
     (CHECKED, "a.cpp:4:3: error: expected ';' before 'auto'"),
 ]
