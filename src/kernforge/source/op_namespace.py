@@ -78,17 +78,21 @@ def blocks(text: str) -> Iterator[Block]:
     code = cpp_text.code(text) if "TORCH_LIBRARY" in text else ""
     if _MADE.search(code):
         return
+    last = 0
     for match in LIBRARY.finditer(code):
+        if match.start() < last:
+            continue
         name, end = match["name"], cpp_text.closing(code, code.index("(", match.start()))
         begin = code.find("{", end)
-        if min(end, begin) < 0:
-            continue
+        last = cpp_text.closing(code, begin) if min(end, begin) >= 0 else -1
+        if last < 0:
+            return
         yield Block(
             line=cpp_text.line_of(code, match.start()),
             macro=" ".join(text[match.start() : end + 1].split()),
             namespace="" if name == EXTENSION_NAME else name,
             defines=match["kind"] != "_IMPL",
-            names=frozenset(_REGISTERED.findall(text[begin : cpp_text.closing(code, begin)])),
+            names=frozenset(_REGISTERED.findall(text[begin:last])),
         )
 
 

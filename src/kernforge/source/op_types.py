@@ -8,7 +8,6 @@ without the device cannot do. The pairs of types are those of torch's note on th
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,13 +21,15 @@ FIX = (
 )
 _BINDS = re.compile(r"[.>]\s*(?P<what>def|impl)\s*\(")
 _FUNCTION = re.compile(r"(?:(?:TORCH_BOX|TORCH_FN)\s*\()?[(&\s]*(?:\w+::)*(\w+)(?:<.*>)?[)\s]*")
-_BODY = re.compile(r"\s*(?:noexcept\s*)?(?:->\s*([^{};]+))?\{")
+_BODY = re.compile(r"\s*(?:noexcept\s*)?(?:->\s*([^{};]{1,200}))?\{")
 _SPECIFIERS = re.compile(
     r'\[\[.*?\]\]|^[ \t]*#.*$|\b(?:static|inline|constexpr|extern\s+"C"|__host__)\s', re.MULTILINE
 )
 _QUALIFIER = re.compile(r"(?:\w+\s*::\s*)+$")
 _UNBOXES = r"\bto\s*<([\w:<>,\s]+)>\s*\(\s*%s\s*\[\s*(\d+)\s*\]\s*\)"
-_ALIAS = re.compile(r"\busing\s+(\w+)\s*=([^;{}]+);|\btypedef\s([^;{}]+?)\s(\w+)\s*;")
+_ALIAS = re.compile(r"\busing\s+(\w+)\s*=([^;{}]{1,200});|\btypedef\s([^;{}]{1,200}?)\s(\w+)\s*;")
+_CALLED = re.compile(r"\b(\w+)\s*\(")
+_CLASS = re.compile(r"\b(?:struct|class)\s+\w[^;{}()]{0,200}\{")
 _GENERIC = re.compile(r"(?:\w+::)*(\w+)\s*<(.*)>")
 _INTEGERS = {"int", "int32", "ScalarType", "Layout", "MemoryFormat"}
 _KNOWN = _INTEGERS | {"Tensor", "float", "bool", "str", "Device"}
@@ -80,8 +81,13 @@ def disagreements(sources: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
     schemas: dict[str, list[tuple[str, re.Match[str]]]] = {}
     bound: dict[tuple[str, str, str], None] = {}
     for path, code in codes.items():
+        end = 0
         for match in _BINDS.finditer(code):
+            if match.start() < end:
+                continue
             end = cpp_text.closing(code, match.end() - 1)
+            if end < 0:
+                break
             first, *rest = cpp_text.split(sources[path][match.end() : end])
             _, text = cpp_text.literal(first) or (0, "")
             schema = SCHEMA.fullmatch(" ".join(text.split()))
@@ -92,12 +98,15 @@ def disagreements(sources: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
             named = _FUNCTION.fullmatch(rest[-1]) if rest else None
             if named and (schema or match["what"] == "impl"):
                 bound[path, operator, named[1]] = None
+    definitions = _definitions(
+        sources, {name for _, operator, name in bound if operator in schemas}
+    )
     for path, operator, name in bound:
-        known = list(_definitions(sources, name)) if operator in schemas else []
+        known = definitions.get(name, [])
         answers = [
             (function, place, _difference(schema, function))
             for function in [each for each in known if each.path == path] or known
-            for place, schema in schemas[operator]
+            for place, schema in schemas.get(operator, ())
         ]
         if answers and all(difference for _, _, difference in answers):
             function, place, difference = answers[0]
@@ -105,22 +114,26 @@ def disagreements(sources: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
             yield function.path, function.line, problem
 
 
-def _definitions(sources: Mapping[str, str], name: str) -> Iterator[_Function]:
-    """The definitions of a function with this name, in any namespace."""
-    head = re.compile(rf"\b{name}\s*\(")
+def _definitions(sources: Mapping[str, str], names: set[str]) -> dict[str, list[_Function]]:
+    """The definitions of functions with these names, in any namespace, but not of members."""
+    found: dict[str, list[_Function]] = {}
     for path, text in sources.items():
-        if name not in text:
+        if not any(name in text for name in names):
             continue
         code = cpp_text.code(text)
-        aliases = _aliases(code)
-        for match in head.finditer(code):
+        aliases, classes, end = _aliases(code), _classes(code), 0
+        for match in _CALLED.finditer(code):
+            if match[1] not in names or match.start() < end:
+                continue
             end = cpp_text.closing(code, match.end() - 1)
+            if end < 0:
+                break
             body = _BODY.match(code, end + 1)
+            if not body or any(a < match.start() < b for a, b in classes):
+                continue
             begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
             before = _QUALIFIER.sub("", _SPECIFIERS.sub("", code[begin : match.start()])).strip()
-            if not body or not before or before[-1] in ":,(=":  # a call, or a constructor's
-                continue
-            if _is_member(code, match.start()):
+            if not before or before[-1] in ":,(=":  # a call, or a constructor's
                 continue
             inside = _plain(code[match.end() : end], aliases)
             takes = [each.partition("=")[0].strip() for each in cpp_text.split(inside)]
@@ -133,21 +146,20 @@ def _definitions(sources: Mapping[str, str], name: str) -> Iterator[_Function]:
                 reads = {int(number): cpp for cpp, number in re.findall(_UNBOXES % stack, block)}
             line = cpp_text.line_of(code, match.start())
             returns = _plain((body[1] or before).strip(), aliases)
-            yield _Function(path, line, takes, returns, reads)
+            function = _Function(path, line, takes, returns, reads)
+            found.setdefault(match[1], []).append(function)
+    return found
 
 
-def _is_member(code: str, offset: int) -> bool:
-    """Whether the innermost block around a place is that of a class."""
-    depth = 0
-    for position in range(offset - 1, -1, -1):
-        depth += (code[position] == "}") - (code[position] == "{")
-        if depth < 0:
-            begin = max(code.rfind(mark, 0, position) for mark in ";{}") + 1
-            return bool(re.search(r"\b(?:struct|class)\b", code[begin:position]))
-    return False
+def _classes(code: str) -> list[tuple[int, int]]:
+    """Where the classes of a file begin and end; those inside of others are left out."""
+    spans = [(0, 0)]
+    for match in _CLASS.finditer(code):
+        if match.start() >= spans[-1][1]:
+            spans.append((match.start(), cpp_text.closing(code, match.end() - 1) % len(code)))
+    return spans
 
 
-@functools.lru_cache(maxsize=16)  # for each function of a binding
 def _aliases(code: str) -> dict[str, str]:
     """Types that a file names once, by that name."""
     found: dict[str, set[str]] = {}
