@@ -147,3 +147,16 @@ def test_a_modified_build_is_refused_before_its_tests(run_test):
         file.write("# tampered")
     result = run_test("--build-dir", build, expect=9)
     assert "changed: __init__.py" in result["message"]
+
+
+def test_sources_of_another_backend_are_compiled_first(run_test, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    root = projects.write(run_test.root, backends=("cpu", "cuda"))
+    assert run_test(expect=0)["uncompiled"] == {}
+    source = root / "times_two.cu"
+    source.write_text(source.read_text().replace("y[i] =", "z[i] ="))
+    result = run_test(expect=5)
+    (failure,) = result["failures"]
+    assert failure["action"].startswith("times_two.cu")
+    assert 'identifier "z" is undefined' in failure["output"]
+    assert [name.split("-")[3] for name in result["left_out"]] == ["cu130"]

@@ -29,7 +29,7 @@ from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import Mode, Sandbox
 from kernforge.builder.workspace import Workspace, ensure_lock, needs, toolchain_notes, tree_paths
 from kernforge.check.finding import Finding
-from kernforge.errors import BuildError, SourceError, StorageError
+from kernforge.errors import BuildError, NetworkError, SourceError, StorageError, ToolchainError
 from kernforge.manifest.model import Backend, Torch
 from kernforge.project import units
 from kernforge.project.api import Project, folder
@@ -78,6 +78,7 @@ class BuildRequest:
         pool: makes what runs actions on other machines; None runs them on this one.
         edited: gives the plan to run in the place of the planned one, for the same variants.
         origin: what the provenance names as built from, if not the sources in the workspace.
+        every_source: whether what other backends compile is compiled, too, and not linked.
     """
 
     targets: tuple[Target, ...]
@@ -93,6 +94,7 @@ class BuildRequest:
     edited: EditPlan | None = None
     origin: Origin | None = None
     check: bool = False
+    every_source: bool = False
 
     @property
     def isolation(self) -> Mode:
@@ -106,12 +108,14 @@ class BuildResult:
 
     Attributes:
         variants: directory of each variant that was built, by name.
+        uncompiled: of every source, those whose toolchain is unavailable, by backend.
     """
 
     plan: Plan
     outcome: Outcome
     variants: Mapping[str, Path]
     findings: tuple[Finding, ...]
+    uncompiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -189,7 +193,55 @@ def build_project(
     findings = _findings(workspace, request, variants) if request.check else ()
     if store.made or store.fetched:
         eviction.keep(store, eviction.limit(workspace.environment))
-    return BuildResult(plan=plan, outcome=outcome, variants=variants, findings=findings)
+    result = BuildResult(plan=plan, outcome=outcome, variants=variants, findings=findings)
+    for target in _others(workspace, request):
+        result = _compile_for(target, workspace, request, result)
+    return result
+
+
+def _others(workspace: Workspace, request: BuildRequest) -> tuple[Target, ...]:
+    """Of each backend that a request for every source has no variant of, the last default one."""
+    backends = {target.backend for target in request.targets}
+    defaults = [each.target for each in workspace.candidates if each.target and each.default]
+    compiled = {t.backend: t for t in defaults if not t.variant.is_noarch}
+    others = [target for backend, target in compiled.items() if backend not in backends]
+    return tuple(others) if request.every_source else ()
+
+
+def _compile_for(
+    target: Target, workspace: Workspace, request: BuildRequest, result: BuildResult
+) -> BuildResult:
+    """The result, with that of compiling for a target, for one GPU if the request names none."""
+    asked = replace(request, targets=(target,), every_source=False, edited=None, check=False)
+    try:
+        planned = plan_project(workspace, asked)
+        archs = [arch for action in planned.plan.actions for arch in action.archs]
+        if archs and not request.only:
+            planned = plan_project(workspace, replace(asked, only=(archs[0],)))
+        actions = tuple(action for action in planned.plan.actions if action.source)
+        compiled = replace(planned.plan, actions=actions, artifacts=())
+        done = build_project(workspace, asked, replace(planned, plan=compiled)).outcome
+    except (NetworkError, ToolchainError) as error:
+        request.events.note(f"note: nothing is compiled for {target.backend}: {error.message}")
+        sources = workspace.project.sources
+        known = {path for t in request.targets for path in _texts(sources, t.backend, t.cuda)}
+        paths = tuple(p for p in _texts(sources, target.backend, target.cuda) if p not in known)
+        return replace(result, uncompiled={**result.uncompiled, target.backend: paths})
+    left_out = planned.plan.artifacts if done.failures else ()
+    old, plan = result.outcome, result.plan
+    return replace(
+        result,
+        plan=replace(
+            plan,
+            actions=(*plan.actions, *actions),
+            artifacts=(*plan.artifacts, *left_out),
+        ),
+        outcome=replace(
+            old,
+            failures=(*old.failures, *done.failures),
+            spent=(*old.spent, *done.spent),
+        ),
+    )
 
 
 def _own_directory(root: Path) -> Path:
@@ -233,7 +285,7 @@ def _findings(
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
     lock, sources, notes = request.lock, workspace.project.sources, []
-    refuse_mistakes(workspace.project, request.targets)
+    refuse_mistakes(workspace.project, (*request.targets, *_others(workspace, request)))
     if isinstance(lock, str):
         wanted = needs(workspace, request.targets)
         lock, written = ensure_lock(workspace, wanted, lock)
@@ -249,8 +301,8 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         static_libstdcxx=workspace.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, request.only)),
     )
-    known = (*sources.manifest.notes, *toolchain_notes(sources, request.targets, lock))
-    notes += [f"note: {note}" for note in known]
+    known = toolchain_notes(sources, request.targets, lock, every_source=request.every_source)
+    notes += [f"note: {note}" for note in (*sources.manifest.notes, *known)]
     return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
 
 
@@ -338,20 +390,6 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     if mistakes := sorted(binding_mistakes.find(texts, sources.texts, python)):
         fixes = dict.fromkeys(mistake.fix for mistake in mistakes)
         raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
-
-
-def uncompiled(workspace: Workspace, targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
-    """Files that a build of these targets does not compile, by backend that has none of them."""
-    sources, wanted = (
-        workspace.project.sources,
-        [c.target for c in workspace.candidates if c.target],
-    )
-    compiled = {path for t in targets for path in _texts(sources, t.backend, t.cuda)}
-    others = {t.backend: t.cuda for t in wanted if t.backend not in {u.backend for u in targets}}
-    return {
-        backend: tuple(path for path in _texts(sources, backend, cuda) if path not in compiled)
-        for backend, cuda in others.items()
-    }
 
 
 def uncompiled_notes(files: Mapping[str, Sequence[str]]) -> list[str]:

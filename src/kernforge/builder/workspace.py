@@ -318,12 +318,15 @@ def lock_difference(workspace: Workspace, lock: Lock, trees: Collection[str]) ->
     return f"other headers of Python ({there.release}) than those that are here ({python.release})"
 
 
-def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -> Iterator[str]:
+def toolchain_notes(
+    sources: Sources, targets: Sequence[Target], locked: Lock, *, every_source: bool = False
+) -> Iterator[str]:
     """Notes for the user on the compilers and headers of these targets' device code."""
     versions = sorted({target.cuda for target in targets if target.cuda})
     compiled_for = {target.backend for target in targets if not target.variant.is_noarch}
     has_cuda = compiled_for == {"cpu"} and "cuda" in sources.manifest.general.backends
-    if left := [unit.path for unit in sources.units("cuda") if has_cuda and unit.is_cuda]:
+    leaves = has_cuda and not every_source
+    if left := [unit.path for unit in sources.units("cuda") if leaves and unit.is_cuda]:
         yield (
             f"{first_names(left)} {'is' if len(left) == 1 else 'are'} not compiled, since this is "
             "a build for the CPU; `kernforge build --list` has the variants for CUDA"

@@ -146,8 +146,8 @@ class Session:
             sandbox=self._options.sandbox,
             runner=nvcc_stages.run_stages,
             edited=functools.partial(replace_edited, self._device),
+            every_source=True,
         )
-        self._uncompiled = build_api.uncompiled(workspace, targets)
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]
         identity = digest.key("dev", sources=planned.plan.sources_id, links=links)
@@ -156,7 +156,7 @@ class Session:
         request = replace(request, out=self._scratch / identity[:16])
         built = build_api.build_project(workspace, request, planned)
         events.check()
-        result.ran = built.outcome.ran
+        result.ran, self._uncompiled = built.outcome.ran, built.uncompiled
         if built.outcome.failures:
             files.remove_tree(self._scratch / identity[:16])
             self._report_failures(result, built.outcome.failures)

@@ -205,7 +205,7 @@ def test_a_missing_checker_is_reported_before_compiling(workspace, monkeypatch):
     assert asked.events.log == []
 
 
-def test_sources_that_no_target_compiles_are_named_by_backend(workspace):
+def test_sources_that_no_compiler_here_can_compile_are_named_by_backend(workspace):
     sections = "".join(
         f'[kernel.{name}]\nbackend = "{name}"\ndepends = []\nsrc = ["{file}", "both.h"]\n'
         for name, file in {"cpu": "a.cpp", "cuda": "b.cu"}.items()
@@ -218,5 +218,9 @@ def test_sources_that_no_target_compiles_are_named_by_backend(workspace):
     manifest = document.parse(text, source="build.toml")
     project = replace(workspace.project, manifest=manifest, manifest_text=text, files=files)
     workspace = replace(workspace, project=project)
-    targets = [c.target for c in workspace.candidates if c.target and c.target.backend == "cpu"]
-    assert api.uncompiled(workspace, targets) == {"cuda": ("b.cu",)}
+    asked = request(workspace, targets=(), every_source=True)
+    told = {"cpu": ("a.cpp", "c.cpp"), "cuda": ("b.cu", "c.cpp")}
+    assert api.build_project(workspace, asked).uncompiled == told
+    assert (
+        "nothing is compiled for cuda: the toolchain lock has no cuda-13.0" in asked.events.log[3]
+    )

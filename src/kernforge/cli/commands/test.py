@@ -59,6 +59,7 @@ def _variants(
         events=console,
         sandbox=arguments.sandbox,
         check=True,
+        every_source=True,
     )
     result = build.build_project(workspace, request)
     errors = [str(finding) for finding in result.findings if finding.severity == "error"]
@@ -66,7 +67,7 @@ def _variants(
         console.result({"ok": False, **problems(result)}, "\n".join(errors))
     result.refuse_failures()
     refuse_errors(result.findings)
-    return result.variants, build.uncompiled(workspace, request.targets)
+    return result.variants, result.uncompiled
 
 
 def _print_results(results: list[Tested], uncompiled: _Uncompiled, console: Console) -> None:
