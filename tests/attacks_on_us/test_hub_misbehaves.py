@@ -16,7 +16,7 @@ from kernforge.registry.static import StaticTransport
 from kernforge.system import http, untrusted
 from kernforge.system.digest import sha256
 from kernforge.toolchain.index.http import Transport
-from kernforge.toolchain.index.pages import listed_files
+from kernforge.toolchain.index.index import listed_files
 from kernforge.toolchain.index.pip_config import PipConfig
 
 REPO = "owner/toy"
@@ -120,7 +120,7 @@ def test_sign_in_page_is_named(tmp_path, door):
         handler.wfile.write(b"\n<!doctype html><form action='/login'><input></form>")
 
     with bad_server.serve(answer) as server, pytest.raises(KernforgeError) as error:
-        listed_files(door(server.url, tmp_path))
+        listed_files("x", door(server.url, tmp_path))
     assert "a sign-in page?" in error.value.message
     assert "browser" in error.value.hint
 

@@ -28,7 +28,7 @@ from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted
 from kernforge.toolchain import lockfile, provision, resolver
-from kernforge.toolchain.index import index, pages
+from kernforge.toolchain.index import index
 from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
@@ -231,7 +231,7 @@ def read_index(data):
     def files_of(kind):
         url = "https://index.example/simple/nvidia-cuda-nvcc/"
         page = Page(url=url, text=_text(data), content_type=kind)
-        for file in pages.listed_files(page):
+        for file in index.listed_files("nvidia-cuda-nvcc", page):
             list(index._distribution(*file))
 
     kinds = ("text/html", "application/vnd.pypi.simple.v1+json")

@@ -10,8 +10,8 @@ from kernforge.errors import MissingPackageError
 
 EXTRAS = {
     "build": (
-        *("abi3audit", "abi3info", "auditwheel", "elftools", "jinja2", "pydantic", "rich"),
-        "tomlkit",
+        *("abi3audit", "abi3info", "auditwheel", "elftools", "jinja2", "pydantic", "pypi_simple"),
+        *("rich", "tomlkit"),
     ),
     "trust": ("cryptography", "sigstore"),
     "bench": ("matplotlib", "pynvml"),

@@ -7,12 +7,15 @@ that finds everything on this machine.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
     canonicalize_name,
@@ -20,8 +23,10 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from kernforge.errors import ToolchainError
+from kernforge.errors import NetworkError, ToolchainError
+from kernforge.system import untrusted
 from kernforge.system.environment import user_file
+from kernforge.system.http import SIGN_IN, SIGN_IN_HINT, bare, following
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
@@ -31,9 +36,9 @@ if TYPE_CHECKING:
     from packaging.utils import BuildTag
     from packaging.version import Version
 
-    from kernforge.toolchain.index.http import Transport
+    from kernforge.toolchain.index.http import Page, Transport
 
-_DEFAULT = "https://pypi.org/simple"
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +70,13 @@ class Index:
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Index:
         """Indexes of this user: pip's configuration files and ``PIP_*`` variables."""
+        from pypi_simple import PYPI_SIMPLE_ENDPOINT  # noqa: PLC0415
+
         from kernforge.toolchain.index.http import Transport  # noqa: PLC0415
 
         names = pip_config.file_names(env, home=str(user_file("~")), prefix=sys.prefix)
         files = [(name, Path(name).read_text()) for name in names if Path(name).is_file()]
-        config = pip_config.read(files, env, default_index=_DEFAULT)
+        config = pip_config.read(files, env, default_index=PYPI_SIMPLE_ENDPOINT)
         return cls(config, Transport(config))
 
     def find(self, file: str, sha256: str) -> Distribution:
@@ -103,13 +110,11 @@ class Index:
                 hint="unset PIP_NO_INDEX or no-index in pip.conf, or name a directory of wheels "
                 "with PIP_FIND_LINKS; a build of which everything is in the store needs neither",
             )
-        from kernforge.toolchain.index.pages import listed_files  # noqa: PLC0415 - see the module
-
         name = canonicalize_name(project)
         listed: list[tuple[str, str, str]] = []
         for root in self.config.index_urls:
             if page := self.transport.page(f"{root.rstrip('/')}/{name}/"):
-                listed += listed_files(page)
+                listed += listed_files(name, page)
         for link in self.config.find_links:
             place = Path(link.removeprefix("file://"))
             if place.is_dir():
@@ -117,12 +122,64 @@ class Index:
                     listed.append((path.name, path.resolve().as_uri(), ""))
             elif page := self.transport.page(link if "://" in link else place.resolve().as_uri()):
                 # It may list the files of many projects.
-                listed += [file for file in listed_files(page) if _is_of(file[0], name)]
+                listed += [file for file in listed_files(name, page) if _is_of(file[0], name)]
         return tuple(made for file in listed for made in _distribution(*file))
 
 
 def _is_of(file: str, project: str) -> bool:
     return canonicalize_name(re.split(r"-\d", file, maxsplit=1)[0]) == project
+
+
+def listed_files(project: str, page: Page) -> list[tuple[str, str, str]]:
+    """Name, address and hash of each file of an index page that was not yanked (PEP 503, 691)."""
+    from pypi_simple import ProjectPage, UnexpectedRepoVersionWarning  # noqa: PLC0415
+
+    def refused(reason: str) -> ToolchainError:
+        return ToolchainError(
+            f"{bare(page.url)} is not a page of a package index: {reason}",
+            hint=SIGN_IN_HINT
+            if reason == SIGN_IN
+            else "check index-url, extra-index-url and find-links in pip's configuration",
+        )
+
+    is_json, base = page.content_type.endswith("json"), bare(page.url)
+    with untrusted.foreign_parser(refused), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnexpectedRepoVersionWarning)  # 1.x can be read
+        if is_json:
+            listing = ProjectPage.from_json_data(untrusted.parse_json(page.text), base)
+        elif page.text.count("<") > untrusted.MEMBERS:
+            raise refused(f"it has more than {untrusted.MEMBERS:,} elements")
+        else:
+            # A link ends where the next one begins: in each other they would take hours.
+            html = re.sub(r"(?i)<a(?=\s)", "</a><a", page.text)
+            listing = ProjectPage.from_html(project, html, base)
+        if len(listing.packages) > untrusted.MEMBERS:
+            raise refused(f"it lists more than {untrusted.MEMBERS:,} files")
+        files = []
+        for package in listing.packages:
+            # As pip does: pages of links show other texts.
+            name = unquote(urlsplit(package.url).path).rpartition("/")[2]
+            if (url := _address(page.url, package.url)) and not package.is_yanked:
+                name = package.filename if is_json else name
+                files.append((name, url, _sha256(package.digests)))
+        if "<form" in page.text and not any(name.endswith(".whl") for name, _, _ in files):
+            raise refused(SIGN_IN)
+        return files
+
+
+def _address(base: str, link: str) -> str:
+    """The address of a link; empty where it cannot be followed, as from https to http."""
+    if base.startswith("file:"):
+        return link
+    with contextlib.suppress(NetworkError):
+        return following(base, link)
+    return ""
+
+
+def _sha256(digests: Mapping[str, str]) -> str:
+    """The hash among those of a file; empty where the page gives none, or gives something else."""
+    sha256 = digests.get("sha256", "")
+    return sha256 if _SHA256.fullmatch(sha256) else ""
 
 
 def _distribution(file: str, url: str, sha256: str) -> Iterator[Distribution]:
