@@ -21,7 +21,7 @@ from kernforge.artifact.version import Version2
 from kernforge.binary import elf, symbols
 from kernforge.builder import executor, layout, planner, results, sandbox
 from kernforge.builder.action import ActionContext
-from kernforge.builder.executor import Events, LogEvents, Outcome
+from kernforge.builder.executor import Outcome
 from kernforge.builder.graph import Plan
 from kernforge.builder.pool import LocalPool
 from kernforge.builder.provenance import Origin
@@ -40,6 +40,7 @@ from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
 from kernforge.system.process import Runner, run
+from kernforge.system.progress import Progress
 from kernforge.system.tables import counted, size
 from kernforge.toolchain import lockfile, used
 from kernforge.toolchain.lockfile import Lock
@@ -82,7 +83,7 @@ class BuildRequest:
     """
 
     targets: tuple[Target, ...]
-    events: Events = field(default_factory=LogEvents)
+    events: Progress = field(default_factory=Progress)
     lock: Lock | Literal["update", "frozen"] = "update"
     only: tuple[str, ...] = ()
     sandbox: Mode = "auto"

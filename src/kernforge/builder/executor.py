@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import graphlib
-import logging
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from kernforge.builder import action as execute_action, graph, results, sandbox
 from kernforge.builder.action import ActionContext, Done, Failure
@@ -24,56 +21,13 @@ from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import ToolchainError
 from kernforge.system import files
+from kernforge.system.progress import Progress
 
 # Messages of compilers, drivers and shells after the out-of-memory killer.
 _KILLED = re.compile(
     r"died due to signal 9|Killed signal terminated|signal 9 \(|^Killed$", re.MULTILINE
 )
 _KILL_STATUS = (-9, 128 + 9)
-
-_log = logging.getLogger("kernforge")
-
-
-class Events(Protocol):
-    """Listener of a build; the default of each method writes to the log."""
-
-    def note(self, text: str) -> None:
-        """Show a note to the user."""
-        _log.info("%s", text)
-
-    def planned(self, actions: int) -> None:
-        """Report the start of the build, with all its actions."""
-        _log.info("%d actions", actions)
-
-    def started(self, key: str, title: str) -> None:
-        """Report the start of an action."""
-        del key
-        _log.info("%s", title)
-
-    def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
-        """Report the end of an action.
-
-        Args:
-            text: its title and the worker that ran it, or the report of its failure.
-            seconds: how long it ran; 0 when its result was known.
-        """
-        del key, seconds, peak_bytes
-        if failed:
-            _log.error("%s", text)
-
-    def finished(self) -> None:
-        """Report the end of the build."""
-        _log.info("done")
-
-
-class LogEvents(Events):
-    """Writes a build, and the downloads for it, to the log: for a caller without a terminal."""
-
-    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        """Log that a download begins."""
-        size = "" if total is None else f" ({total / 1e6:.1f} MB)"
-        _log.info("fetching %s%s", what, size)
-        return lambda _count: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +76,7 @@ class Outcome:
 def run_actions(
     plan: Plan,
     context: ActionContext,
-    events: Events,
+    events: Progress,
     *,
     pool: LocalPool | None = None,
 ) -> Outcome:
@@ -145,7 +99,7 @@ def run_actions(
 class _Loop:
     """The loop that runs actions, with their results."""
 
-    def __init__(self, plan: Plan, context: ActionContext, events: Events) -> None:
+    def __init__(self, plan: Plan, context: ActionContext, events: Progress) -> None:
         self._plan, self._context, self._events = plan, context, events
         self._measures = Measures(context.store.root, jobs=context.jobs)
         self._failed: set[str] = set()

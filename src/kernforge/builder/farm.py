@@ -23,7 +23,6 @@ from kernforge._version import __version__
 from kernforge.builder import action as execute_action, results, sandbox
 from kernforge.builder.action import ActionContext, Done, Failure
 from kernforge.builder.api import PlannedBuild
-from kernforge.builder.executor import LogEvents
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool
 from kernforge.builder.results import STORE_KIND
@@ -38,6 +37,7 @@ from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.machine import total_memory
 from kernforge.system.process import run
+from kernforge.system.progress import Progress
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock
@@ -284,7 +284,7 @@ def run_task(sender: str, sent: bytes) -> ActionResult:
         raise type(error)(f"worker {worker.name}: {error.message}", hint=error.hint) from error
 
 
-class _Notes(LogEvents):
+class _Notes(Progress):
     """Notes of a worker, which the build shows."""
 
     def __init__(self) -> None:

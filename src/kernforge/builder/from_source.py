@@ -22,7 +22,6 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.builder import api as build, provenance
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import Statement
 from kernforge.builder.workspace import Workspace, open_workspace
 from kernforge.errors import (
@@ -39,6 +38,7 @@ from kernforge.registry.api import Answer
 from kernforge.registry.names import SOURCE
 from kernforge.system import files
 from kernforge.system.environment import Environment
+from kernforge.system.progress import Progress
 from kernforge.toolchain import installed, lockfile
 from kernforge.toolchain.local_parts import LocalParts
 
@@ -76,7 +76,7 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
             request = BuildRequest(targets=(), only=only, out=out, untrusted=not trusted)
 
             def make(parts: LocalParts) -> Path:
-                workspace = open_workspace(read_project(root), LogEvents(), environment, parts)
+                workspace = open_workspace(read_project(root), Progress(), environment, parts)
                 return _build(workspace, host, request, statement, f"the source of {repo_id}")
 
             path = with_installed(make, host, environment)

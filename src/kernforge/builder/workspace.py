@@ -23,6 +23,7 @@ from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
+from kernforge.system.progress import Progress
 from kernforge.system.tables import first_names
 from kernforge.toolchain import (
     front_end,
@@ -34,7 +35,7 @@ from kernforge.toolchain import (
     used,
 )
 from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.index.wheels import Progress, Wheels
+from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 from kernforge.toolchain.provision import STORE_KIND, Toolchains

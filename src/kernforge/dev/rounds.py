@@ -18,6 +18,7 @@ from kernforge.binary.kernel_usage import Kernel
 from kernforge.errors import UntestedError
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.system.process import kill_all
+from kernforge.system.progress import Progress
 from kernforge.system.tables import first_names
 from kernforge.testing.project_tests import Tested
 
@@ -155,7 +156,7 @@ class StoppedError(Exception):
     """A round was ended by another thread."""
 
 
-class RoundEvents:
+class RoundEvents(Progress):
     """The events of a round and its build, which end the round if another thread asks for that.
 
     To end it, all its programs are killed, and its next event raises ``StoppedError``; the store is
@@ -201,8 +202,9 @@ class RoundEvents:
         """A note for the user."""
         self._notify("compiling", text)
 
-    def planned(self, _actions: int) -> None:
+    def planned(self, actions: int) -> None:
         """A build begins."""
+        del actions
         self.check()
 
     def started(self, key: str, title: str) -> None:
@@ -211,9 +213,9 @@ class RoundEvents:
         self._running[key] = title
         self._notify("compiling", "; ".join(self._running.values()))
 
-    def ended(self, key: str, _text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+    def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
         """An action ended."""
-        del seconds, peak_bytes, failed
+        del text, seconds, peak_bytes, failed
         self._running.pop(key, None)
         self._notify("compiling", "; ".join(self._running.values()))
 

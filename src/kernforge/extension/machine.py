@@ -24,9 +24,10 @@ from kernforge.system import extras
 from kernforge.system.environment import Environment
 from kernforge.system.machine import cores
 from kernforge.system.process import run
+from kernforge.system.progress import Progress
 from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver, used
 from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.index.wheels import Progress, Wheels
+from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedTree, Tree

@@ -33,7 +33,7 @@ from kernforge.extension.plan import (
 from kernforge.extension.request import Tree
 from kernforge.system.environment import Environment
 from kernforge.system.forks import free_in_child
-from kernforge.toolchain.index.wheels import Progress
+from kernforge.system.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

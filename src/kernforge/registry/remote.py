@@ -39,7 +39,7 @@ from kernforge.registry.listing import (
     write_listing,
 )
 from kernforge.registry.names import COMMIT, SHA256
-from kernforge.system import files, untrusted
+from kernforge.system import files, progress, untrusted
 from kernforge.system.digest import git_blob, sha256
 from kernforge.system.environment import is_terminal
 from kernforge.system.forks import free_in_child
@@ -319,7 +319,7 @@ class _Download:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
         if self._what:
-            sys.stderr.write("\n")
+            progress.write("\n")
 
     def _store(self, part: Part, members: Mapping[str, RemoteFile]) -> None:
         """Store the files of a part as blobs; each gets its name only once its hash is right."""
@@ -385,8 +385,7 @@ class _Download:
             percent = 100 * self._done // (self._size or 1)
             if self._what and percent != self._shown:
                 self._shown = percent
-                sys.stderr.write(f"\r{self._what}: {percent} % of {self._size / 1e6:.1f} MB")
-                sys.stderr.flush()
+                progress.draw(f"{self._what}: {percent} % of {self._size / 1e6:.1f} MB")
 
 
 def _has_size(path: Path, file: RemoteFile) -> bool:

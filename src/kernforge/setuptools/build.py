@@ -34,8 +34,8 @@ from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
+from kernforge.system.progress import Progress
 from kernforge.toolchain import cuda_arch, front_end, installed, used
-from kernforge.toolchain.index.wheels import Progress
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.releases import USUAL

@@ -23,7 +23,7 @@ from kernforge.setuptools.target import STUB, TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
-from kernforge.toolchain.index.wheels import Progress
+from kernforge.system.progress import Progress
 
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
@@ -105,8 +105,8 @@ class _FollowedConsole(Console):
         super().__init__(failures=False)
         self._path = path
 
-    def _write(self, text: str) -> None:
-        super()._write(text)
+    def _print(self, text: str) -> None:
+        super()._print(text)
         with contextlib.suppress(OSError, StorageError):  # of a terminal that is gone
             files.append(self._path, f"{text}\n")
 

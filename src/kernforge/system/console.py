@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only module that prints.
+"""What a command prints.
 
 Results go to standard output, as text or as one JSON document; progress, notes and errors go to
 standard error, so that a program can read the results while a person watches the progress.
@@ -15,53 +15,38 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.errors import KernforgeError, printable
 from kernforge.system.environment import is_terminal
+from kernforge.system.progress import ERASE, Progress, draw, repeat, write
 from kernforge.system.tables import size
-
-if TYPE_CHECKING:
-    from rich.console import Console as Terminal
 
 EVERY_S = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 _ON_TERMINAL_S = 2.0
+_DRAWN_S = 0.25
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
 _NAMES = 3  # of running actions in a line
 
 
-def repeat(
-    text: Callable[[], str], say: Callable[[str], None], every_s: float
-) -> Callable[[], None]:
-    """Print a line from time to time, in a background thread; returns what ends that."""
-    over = threading.Event()
+class _Running:
+    """The running actions of a build, as a line that is shown again and again."""
 
-    def run() -> None:
-        while not over.wait(every_s):
-            say(text())
-
-    threading.Thread(target=run, daemon=True).start()
-    return over.set
-
-
-class ProgressLines:
-    """The running actions of a build as a line from time to time."""
-
-    def __init__(self, total: int, say: Callable[[str], None], every_s: float = EVERY_S) -> None:
-        self._total, self.say, self._every_s = total, say, every_s
+    def __init__(self, total: int, show: Callable[[str], None], every_s: float) -> None:
+        self._total, self._show, self._every_s = total, show, every_s
         self._ended = 0
         self._running: dict[str, tuple[float, str]] = {}
         self._lock = threading.Lock()
-        self._stop: Callable[[], None] | None = None
+        self.stop: Callable[[], None] | None = None
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
         with self._lock:
             self._running[key] = (time.monotonic(), title)
-        if self._stop is None:  # a build without actions to run shows nothing
-            self._stop = self._show()
+        if self.stop is None:  # a build without actions to run shows nothing
+            self.stop = repeat(self._text, self._show, self._every_s)
 
     def ended(self, key: str) -> None:
         """An action ended."""
@@ -69,16 +54,7 @@ class ProgressLines:
             self._running.pop(key, None)
             self._ended += 1
 
-    def stop(self) -> None:
-        """The build ends."""
-        if self._stop:
-            self._stop()
-
-    def _show(self) -> Callable[[], None]:
-        """Begin to show it; returns what ends that."""
-        return repeat(self.text, self.say, self._every_s)
-
-    def text(self) -> str:
+    def _text(self) -> str:
         """The line: how many actions ended, and which run for longest."""
         now = time.monotonic()
         with self._lock:
@@ -91,31 +67,7 @@ class ProgressLines:
         )
 
 
-class LiveLine(ProgressLines):
-    """The same line at the end of standard error, updated while a build runs."""
-
-    def __init__(self, total: int, terminal: Terminal | None = None) -> None:
-        from rich.console import Console as RichConsole  # noqa: PLC0415 - only a terminal needs it
-        from rich.live import Live  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
-
-        super().__init__(total, self._print_above)
-        self._screen = Live(
-            get_renderable=lambda: Text(self.text()),
-            console=terminal or RichConsole(stderr=True),
-            refresh_per_second=4,
-            transient=True,
-        )
-
-    def _print_above(self, text: str) -> None:
-        self._screen.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _show(self) -> Callable[[], None]:
-        self._screen.start()
-        return self._screen.stop
-
-
-class Console:
+class Console(Progress):
     """The output of a command.
 
     Args:
@@ -139,10 +91,9 @@ class Console:
         self._failures = failures
         self._watched = is_terminal(sys.stderr) and not quiet
         self._every_s = every_s
-        self._live: ProgressLines | None = None
+        self._running: _Running | None = None
         self._result: Any = None
         self._indent: int | None = 2
-        self._lock = threading.Lock()
 
     # -- results ---------------------------------------------------------------------------
 
@@ -240,19 +191,19 @@ class Console:
     def planned(self, actions: int) -> None:
         """A build begins."""
         if self._watched:
-            self._live = LiveLine(actions)
+            self._running = _Running(actions, draw, _DRAWN_S)
         elif not self.quiet:
-            self._live = ProgressLines(actions, self._write, self._every_s)
+            self._running = _Running(actions, self._print, self._every_s)
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
-        if self._live:
-            self._live.started(key, title)
+        if self._running:
+            self._running.started(key, title)
 
     def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
         """An action ended: a long one gets a line, a failed one its whole text."""
-        if self._live:
-            self._live.ended(key)
+        if self._running:
+            self._running.ended(key)
         if failed and self._failures:
             self._print(text)
         elif not failed and (self._verbose or seconds >= _WORTH_A_LINE_S):
@@ -260,19 +211,12 @@ class Console:
 
     def finished(self) -> None:
         """A build ends."""
-        if self._live:
-            self._live.stop()
-            self._live = None
+        running, self._running = self._running, None
+        if running and running.stop:
+            running.stop()
+            if self._watched:
+                write(ERASE)
 
     def _print(self, text: str) -> None:
-        if self._live:
-            self._live.say(printable(text))
-        else:
-            self._write(text)
-
-    def _write(self, text: str) -> None:
-        line = f"{printable(text)}\n"
-        # Not by print, which takes standard output where there is no standard error.
-        with self._lock, contextlib.suppress(AttributeError, OSError, ValueError):
-            sys.stderr.write(line)
-            sys.stderr.flush()
+        erase = ERASE if self._watched and self._running else ""
+        write(f"{erase}{printable(text)}\n")

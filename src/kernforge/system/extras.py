@@ -11,7 +11,7 @@ from kernforge.errors import MissingPackageError
 EXTRAS = {
     "build": (
         *("abi3audit", "abi3info", "auditwheel", "elftools", "jinja2", "pydantic", "pypi_simple"),
-        *("rich", "tomlkit"),
+        "tomlkit",
     ),
     "trust": ("cryptography", "sigstore"),
     "bench": ("matplotlib", "pynvml"),
@@ -21,7 +21,7 @@ EXTRAS = {
     "objects": ("obstore",),
     "testing": ("pytest",),
     "completion": ("shtab",),
-    "dev": ("watchfiles",),
+    "dev": ("rich", "watchfiles"),
     "jupyter": ("IPython",),
 }
 """Modules that each extra installs."""

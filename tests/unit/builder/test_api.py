@@ -10,7 +10,6 @@ from support import graphs
 
 from kernforge.builder import api
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import NO_LOCK
 from kernforge.builder.workspace import Workspace
 from kernforge.check import api as check
@@ -26,6 +25,7 @@ from kernforge.manifest import document
 from kernforge.project.api import Project
 from kernforge.store.local import Store
 from kernforge.system.environment import Environment
+from kernforge.system.progress import Progress
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
@@ -61,7 +61,7 @@ def workspace(tmp_path):
         compiler=Compiler(path="/usr/bin/g++", identity="g++ 12", target="x86_64-linux-gnu"),
         store=Store(tmp_path / "store"),
         wheels=Wheels(
-            functools.partial(Index.from_environment, {}), tmp_path / "downloads", LogEvents()
+            functools.partial(Index.from_environment, {}), tmp_path / "downloads", Progress()
         ),
         cpu="x86_64",
         local_parts=LocalParts(),

@@ -2,13 +2,13 @@
 """Progress: a line that is updated on a terminal, and without one a line from time to time."""
 
 import io
+import sys
 import threading
 
 import pytest
-from rich.console import Console as RichConsole
 
 from kernforge.system import console
-from kernforge.system.console import EVERY_S, LiveLine
+from kernforge.system.console import EVERY_S
 
 
 class Said:
@@ -27,12 +27,12 @@ class Said:
         assert self._done.wait(60)
 
 
-def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
+def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys, monkeypatch):
     assert EVERY_S == 10
     for quiet in (False, True):
         said = Said()
         one = console.Console(quiet=quiet, every_s=0.001)
-        one._write = said
+        monkeypatch.setattr(console, "write", said)
         one.planned(3)
         one.started("a", "a.cu")
         if not quiet:
@@ -43,15 +43,15 @@ def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_long_work_says_that_it_goes_on(quiet):
+def test_long_work_says_that_it_goes_on(quiet, monkeypatch):
     said = Said(enough=3)
     one = console.Console(quiet=quiet, every_s=0.001)
-    one._write = said
+    monkeypatch.setattr(console, "write", said)
     with one.working("testing it"):
         if not quiet:
             said.wait()
     assert bool(said.lines) is not quiet
-    assert said.lines[:1] == ([] if quiet else ["testing it"])
+    assert said.lines[:1] == ([] if quiet else ["testing it\n"])
 
 
 def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
@@ -63,16 +63,24 @@ def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
     assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  a.whl: 1.0 of 100 MB\n"
 
 
-def test_the_line_on_a_terminal_names_what_runs_for_longest():
-    terminal = RichConsole(file=io.StringIO(), width=200, force_terminal=True)
-    live = LiveLine(7, terminal)
+def test_the_line_on_a_terminal_names_what_runs_for_longest(monkeypatch):
+    said, terminal = Said(), io.StringIO()
+    terminal.isatty = lambda: True
+    terminal.write = said
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    live = console.Console()
+    live.planned(7)
     for number in range(5):
         live.started(str(number), f"unit{number}.cu")
-    live.ended("4")
+    live.ended("4", "unit4.cu", seconds=0.1, peak_bytes=0, failed=False)
+    said.wait()
+    live.note("a note")
+    live.finished()
     line = "1 of 7 actions ended, 4 running: unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), 1 more"
-    assert live.text() == f"  {line}"
-    live.stop()
-    assert "unit0.cu (0 s)" in terminal.file.getvalue()
+    assert f"\r\x1b[K  {line}" in said.lines
+    assert "\r\x1b[Ka note\n" in said.lines
+    assert said.lines[-1] == "\r\x1b[K"
 
 
 def test_without_a_terminal_each_long_action_is_a_line(capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
 from kernforge.errors import IntegrityError
@@ -16,17 +16,7 @@ from kernforge.toolchain.index.remote_zip import LocalWheel, RangesUnsupportedEr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-
-class Progress(Protocol):
-    """Told what is being fetched and how many bytes came."""
-
-    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        """Begin something of this size; returns what to call with each number of bytes."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Say something once."""
-        ...
+    from kernforge.system.progress import Progress
 
 
 class Wheels:
