@@ -21,11 +21,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, NoReturn, Protocol
+from typing import IO, NoReturn, TypeAlias
 
 from kernforge.system import files
 from kernforge.system.forks import free_in_child
@@ -84,16 +84,8 @@ class Completed:
     peak_bytes: int = 0
 
 
-class Runner(Protocol):
-    """Anything that can run a command; tests pass a table of answers."""
-
-    def __call__(self, command: Command) -> Completed:
-        """Run a command to its end.
-
-        Raises:
-            FileNotFoundError: the program does not exist.
-        """
-        ...
+Runner: TypeAlias = Callable[[Command], Completed]
+"""Runs a command to its end as ``run`` does; tests pass a table of answers."""
 
 
 def run(command: Command) -> Completed:
