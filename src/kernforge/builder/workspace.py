@@ -108,7 +108,7 @@ def open_workspace(
         local_parts: what the user provides in the place of wheels.
     """
     eviction.limit(environment)  # refused before anything is compiled
-    store = Store(environment.home / "store", shared)
+    store = Store(environment.store, shared)
     variables, cpu = environment.variables, this_cpu()
     compiler = cxx or host_compiler.find(variables, run)
     if not environment.may_compile:

@@ -53,7 +53,7 @@ _STORE_PARTS = ("toolchains", "actions", "locks")
 
 def examine(environment: Environment, runner: Runner, *, ask_network: bool = True) -> MachineFacts:
     """Collect the facts."""
-    env, store = environment.variables, environment.home / "store"
+    env, store = environment.variables, environment.store
     temporary = files.temporary()
     compiler, no_compiler = _compiler(env, runner)
     header = Path(sysconfig.get_path("include"), "Python.h")

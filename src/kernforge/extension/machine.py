@@ -63,7 +63,7 @@ def find_toolchain(
     torch_cuda = Version2.parse(torch.version.cuda) if torch.version.cuda else None
     parts = {}
     if needs.torch:
-        parts["torch"] = installed.identify_torch(package, _records(environment))
+        parts["torch"] = installed.identify_torch(package, environment.compilers)
     compiler, cuda = find_compiler(environment), torch_cuda or USUAL if needs.cuda else None
     library_path = compiler.library_path
     recorded = used.toolkit(environment.home, torch_cuda) if cuda and compiler.refusal else None
@@ -114,7 +114,7 @@ def provide(
     Args:
         cuda: version of the toolkit, if one is needed.
     """
-    store, compiler = store_of(environment), find_compiler(environment)
+    store, compiler = Store(environment.store), find_compiler(environment)
     wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
     wanted = [Tree.of("torch", torch)] if needs.torch else []
     if cuda:
@@ -134,22 +134,12 @@ def provide(
     trees = found.having(*local.values()).trees
     lock = Lock(
         platform=found.platform,
-        compilers={"cxx": host_compiler.locked(compiler, run, _records(environment))},
+        compilers={"cxx": host_compiler.locked(compiler, run, environment.compilers)},
         trees=trees,
     )
     place = toolchains.planned_path if known else toolchains.path
     paths = {name: str(place(tree)) for name, tree in trees.items()}
     return lock, {"cxx": compiler.path, **paths}
-
-
-def store_of(environment: Environment) -> Store:
-    """The store of compiled extensions."""
-    return Store(environment.home / "store")
-
-
-def _records(environment: Environment) -> Path:
-    """Directory of what is known of compilers and installed headers."""
-    return environment.home / "store" / "compilers"
 
 
 def find_compiler(environment: Environment) -> Compiler:

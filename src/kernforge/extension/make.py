@@ -45,7 +45,7 @@ def compile_extensions(
     Returns:
         Paths of the shared objects in the store, and how the actions ended.
     """
-    store = machine.store_of(environment)
+    store = Store(environment.store)
     context = ActionContext(
         store=store,
         trees=toolchain.paths,

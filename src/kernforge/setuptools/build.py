@@ -146,7 +146,7 @@ def with_variables(request: Extension, variables: Mapping[str, str]) -> Extensio
 
 def _installed_directories(environment: Environment) -> tuple[str, ...]:
     """Directories of the toolchain, which a setup.py may name."""
-    store = environment.home / "store" / "toolchains"
+    store = environment.store / "toolchains"
     variables = (
         *(environment.cuda_home, environment.cuda_path, environment.kernforge_stub),
         environment.kernforge_cuda_home,

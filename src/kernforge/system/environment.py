@@ -169,6 +169,16 @@ class Environment:
         return _user_directory("cache", self.xdg_cache_home, "~/.cache")
 
     @property
+    def store(self) -> Path:
+        """The store of toolchains and results on this machine."""
+        return self.home / "store"
+
+    @property
+    def compilers(self) -> Path:
+        """In the store: records of compilers and of installed headers."""
+        return self.store / "compilers"
+
+    @property
     def may_compile(self) -> bool:
         """Whether compilers may run, and not only results of the store be used."""
         return self.kernforge_no_compile != "1"

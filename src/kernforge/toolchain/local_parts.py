@@ -53,8 +53,7 @@ class LocalParts:
         if cuda_home:
             trees["cuda"] = installed.identify_cuda(cuda_home, environment.variables, run)
         if torch_home:
-            records = environment.home / "store" / "compilers"
-            trees["torch"] = installed.identify_torch(torch_home, records)
+            trees["torch"] = installed.identify_torch(torch_home, environment.compilers)
         return cls(trees=trees)
 
     @property

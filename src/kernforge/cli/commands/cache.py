@@ -16,7 +16,7 @@ from kernforge.system.tables import counted, size, table
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Show the contents of the store, after a change of it if one is wanted."""
     environment = arguments.environment
-    store, limit = Store(environment.home / "store"), eviction.limit(environment)
+    store, limit = Store(environment.store), eviction.limit(environment)
     removed = None
     if arguments.trim is not None:
         removed = eviction.trim(store, arguments.trim)
