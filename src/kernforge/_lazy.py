@@ -15,7 +15,8 @@ def attributes(
 
     Args:
         package: its name.
-        modules: the names in each of its modules, separated by blanks.
+        modules: the names in each of its modules, separated by blanks; a module of another package
+            begins with a dot, as in ``.compare.results``.
         public: names that ``dir`` lists.
     """
     home_of = {name: module for module, names in modules.items() for name in names.split()}
@@ -27,7 +28,7 @@ def attributes(
         import sys  # noqa: PLC0415
 
         try:
-            value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+            value = getattr(importlib.import_module(f".{home_of[name]}", package), name)
         except ModuleNotFoundError as error:
             from kernforge.system import extras  # noqa: PLC0415
 

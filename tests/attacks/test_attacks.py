@@ -52,13 +52,17 @@ WRONG = {
 }
 
 
-def rows(device):
-    work = Workload(
-        name="product",
-        inputs=(Tensor(shape=(160, 320)), Tensor(shape=(320, 160))),
-        reference=lambda a, b: a.double() @ b.double(),
+PRODUCT = Workload(
+    name="product",
+    inputs=(Tensor(shape=(160, 320)), Tensor(shape=(320, 160))),
+    reference=lambda a, b: a.double() @ b.double(),
+)
+
+
+def rows(device, work=PRODUCT, functions=None):
+    functions = functions or HONEST | WRONG | (
+        {"one memory": one_memory} if device == "cpu" else {}
     )
-    functions = HONEST | WRONG | ({"one memory": one_memory} if device == "cpu" else {})
     contenders = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
     modes = MODES[device]
     settings = Settings(device=device, modes=modes, most=6, block_s=0.005)
@@ -80,6 +84,17 @@ def check(measured):
 
 def test_only_wrong_results_are_refused():
     check(rows("cpu"))
+
+
+def test_what_a_result_dtype_cannot_hold_is_compared_after_rounding():
+    functions = {"kernel": lambda x: x * x, "zeros": torch.zeros_like}
+    squares = Workload(
+        name="squares",
+        inputs=(Tensor(shape=(99,), dtype="float16", low=100, high=300),),  # infinite above 255
+        reference=lambda x: x.double() * x.double(),
+    )
+    for each in rows("cpu", squares, functions):
+        assert bool(each.refused) == (each.candidate == "zeros"), each.refused
 
 
 @pytest.mark.gpu

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernforge.bench import verify
 from kernforge.bench.run import Work
 from kernforge.bench.workload import Candidate, Subject
+from kernforge.compare.results import difference_by_share
 
 PATTERN = "benchmark*.py"
 KERNEL, REFERENCE = "kernel", "reference"
@@ -88,8 +88,8 @@ class ClassWorkload(Subject):
         got = instance.out
         if got.shape != right.shape or got.dtype != right.dtype:
             return f"out is {tuple(got.shape)} {got.dtype}, not {tuple(right.shape)} {right.dtype}"
-        text = verify.first_wrong(got, right, _TOLERANCE)
-        return text and f"the result {text}"
+        wrong = difference_by_share(got, right, _TOLERANCE)
+        return wrong.text("the result is wrong at ", got.shape) if wrong else ""
 
 
 def work(modules: Iterable[Any], kernels: Mapping[str, Any], device: str) -> Work:

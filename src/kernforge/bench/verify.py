@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fresh inputs of a workload, and the check of results, on the measured device.
-
-A floating-point element is right when it is within the tolerance times the sum of the expected
-value and the root mean square of all expected values, and NaN and infinities are where they are
-expected. Integers must be equal.
-"""
+"""Fresh inputs of a workload, and the check of results, on the measured device."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench.workload import Subject, Tensor, Workload, is_tensor
+from kernforge.bench.workload import Subject, Tensor, Workload
+from kernforge.compare.results import bitwise_difference, difference_by_share
+from kernforge.compare.tensors import as_tuple, draw, is_tensor
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system.tables import page
 
@@ -24,8 +20,6 @@ if TYPE_CHECKING:
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Of the reference's root mean square plus the expected value."""
 _EIGHT_BIT_FLOAT = 0.1
-_BYTE = 256
-_PART = 1 << 24
 
 
 class Inputs(Subject):
@@ -80,7 +74,9 @@ class Inputs(Subject):
         seed = random.Random(f"{self._number}/{place}").getrandbits(60)  # noqa: S311 - no secret
         generator = torch.Generator(device=self._device).manual_seed(seed)
         return tuple(
-            _tensor(each, generator) if isinstance(each, Tensor) else each
+            draw(each.shape, getattr(torch, each.dtype), generator, each.low, each.high)
+            if isinstance(each, Tensor)
+            else each
             for each in self.workload.inputs
         )
 
@@ -90,7 +86,7 @@ class Inputs(Subject):
             given = self._draw(place)
             self._expected = (self._number, place), given, _expected(self.workload, given)
         _, given, right = self._expected
-        results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+        results = as_tuple(returned)
         got = [
             (tuple(each.shape), str(each.dtype).removeprefix("torch."), each.device.type)
             if is_tensor(each)
@@ -104,41 +100,17 @@ class Inputs(Subject):
         if got != wanted:
             return f"the results are {got}, expected {wanted}"
         for at, (mine, before) in enumerate(zip(self.calls[place], given, strict=True)):
-            if is_tensor(mine) and at not in self.workload.inplace and not _same(mine, before):
+            is_const = is_tensor(mine) and at not in self.workload.inplace
+            if is_const and bitwise_difference(mine, before, ""):
                 return f"input {at} was changed, which inplace does not allow"
         accepts, tolerance = self.workload.accepts, self.workload.tolerance
         for number, (mine, theirs) in enumerate(zip(results, right, strict=True)):
             usual = TOLERANCES.get(self._dtypes[number], _EIGHT_BIT_FLOAT)
-            text = first_wrong(mine, theirs, usual if tolerance is None else tolerance)
-            if text and not (accepts and accepts(results, right)):
-                return f"result {number} {text}" if len(right) > 1 else f"the result {text}"
+            wrong = difference_by_share(mine, theirs, usual if tolerance is None else tolerance)
+            if wrong and not (accepts and accepts(results, right)):
+                what = f"result {number}" if len(right) > 1 else "the result"
+                return wrong.text(f"{what} is wrong at ", mine.shape)
         return ""
-
-
-def _same(one: Torch, other: Torch) -> bool:
-    import torch
-
-    one, other = (each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
-    return bool(torch.equal(one, other))
-
-
-def _tensor(wanted: Tensor, generator: Any) -> Torch:
-    import torch
-
-    dtype = getattr(torch, wanted.dtype)
-    how: dict[str, Any] = {"generator": generator, "device": generator.device}
-    if dtype.is_complex:
-        return torch.randn(wanted.shape, dtype=dtype, **how)
-    if dtype.is_floating_point and wanted.low is None and wanted.high is None:
-        return torch.randn(wanted.shape, **how).to(dtype)
-    low = 0 if wanted.low is None else wanted.low
-    if dtype.is_floating_point:
-        high = 1.0 if wanted.high is None else wanted.high
-        return (torch.rand(wanted.shape, **how) * (high - low) + low).to(dtype)
-    most = 2 if dtype == torch.bool else 128 if dtype == torch.int8 else _BYTE
-    high = int(wanted.high) if wanted.high is not None else most
-    small = dtype if dtype in (torch.uint8, torch.int8) else torch.int64
-    return torch.randint(int(low), high, wanted.shape, dtype=small, **how).to(dtype)
 
 
 def _expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
@@ -150,7 +122,7 @@ def _expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
         code = getattr(workload.reference, "__code__", None)
         what = f"the reference of workload {workload.name}"
         raise user_error(error, what, code.co_filename if code else "") from error
-    results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    results = as_tuple(returned)
     if not all(map(is_tensor, results)):
         raise UsageError(
             f"the reference of workload {workload.name} returns {type(returned).__name__}",
@@ -167,32 +139,3 @@ def user_error(error: Exception, what: str, file: str) -> UsageError:
         return UsageError(f"{what}{at}: {error.message}", hint=error.hint)
     text = f"{what} cannot be run: {type(error).__name__}: {error}{at}"
     return UsageError(text, hint=f"see {page('how-to/author/measure-a-kernel')}")
-
-
-def first_wrong(got: Torch, right: Torch, tolerance: float) -> str:
-    """The first wrong element, in words; compared in parts, so that float64 copies stay small."""
-    import torch
-
-    mine, theirs = got.reshape(-1), right.reshape(-1)
-    wide, near = torch.int64, (0.0, 0.0)
-    if got.dtype.is_floating_point or got.dtype.is_complex:
-        wide = torch.complex128 if got.dtype.is_complex else torch.float64
-        near = tolerance, tolerance * _root_mean_square(theirs)
-    for first in range(0, mine.numel(), _PART):
-        pair = (each[first : first + _PART].to(wide) for each in (mine, theirs))
-        same = torch.isclose(*pair, rtol=near[0], atol=near[1], equal_nan=True)
-        if not same.all():
-            flat = first + int(same.to(torch.uint8).argmin())
-            at = [int(i) for i in torch.unravel_index(torch.tensor(flat), got.shape)]
-            return f"is wrong at {at}: {mine[flat].item()}, expected {theirs[flat].item()}"
-    return ""
-
-
-def _root_mean_square(right: Torch) -> float:
-    """Of the finite elements; 0 when there are none."""
-    total, count = 0.0, 0
-    for part in right.split(_PART):
-        finite = part[part.isfinite()].abs().double()
-        total += float(finite.square().sum())
-        count += finite.numel()
-    return math.sqrt(total / count) if count else 0.0

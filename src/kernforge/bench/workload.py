@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from kernforge.compare.tensors import is_tensor
 from kernforge.errors import UsageError
 from kernforge.system.tables import page
 
@@ -145,13 +146,6 @@ class Subject(ABC):
         for each in self.values(place):
             if is_tensor(each) and str(each.layout) == "torch.strided":
                 each.detach().copy_(each.detach().clone())
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of torch."""
-    import torch
-
-    return isinstance(value, torch.Tensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

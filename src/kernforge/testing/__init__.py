@@ -22,8 +22,8 @@ from kernforge import _lazy
 
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
+    from kernforge.compare.results import FACTOR, assert_bitwise, assert_near, tolerance, ulp
     from kernforge.testing.checks import op_tests
-    from kernforge.testing.compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
     from kernforge.testing.guards import Guarded, surround, watched
     from kernforge.testing.import_hook import load_beside
     from kernforge.testing.inputs import SHAPES, VIEWS, Draw
@@ -49,7 +49,7 @@ __getattr__, __dir__ = _lazy.attributes(
     {
         "import_hook": "load_beside",
         "checks": "op_tests",
-        "compare": "FACTOR assert_bitwise assert_near tolerance ulp",
+        ".compare.results": "FACTOR assert_bitwise assert_near tolerance ulp",
         "guards": "Guarded surround watched",
         "inputs": "Draw SHAPES VIEWS",
     },

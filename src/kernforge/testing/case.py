@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kernforge.compare.results import FACTOR, assert_near, bitwise_difference
+from kernforge.compare.tensors import as_tuple, is_tensor
 from kernforge.errors import UsageError
-from kernforge.testing import compare, guards
+from kernforge.testing import guards
 from kernforge.testing.inputs import SHAPES, VIEWS, Draw, check_dtype
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class OpDeclaration:
     elementwise: bool = False
     rowwise: bool = False
     large: tuple[int, ...] | None = None
-    factor: float = compare.FACTOR
+    factor: float = FACTOR
     leave_out: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -160,20 +162,18 @@ class Case:
                 raise AssertionError(f"{what} is on {result.device}, wanted {exact.device}")
             values = (each.detach() for each in (result, exact, same))
             try:
-                compare.assert_near(*values, what=what, factor=self.declared.factor)
+                assert_near(*values, what=what, factor=self.declared.factor)
             except AssertionError as error:
                 converts = any_dtype and torch.finfo(same.dtype).eps < torch.finfo(result.dtype).eps
                 raise AssertionError(f"{error}{_CONVERTS if converts else ''}") from None
 
     def inputs_changed(self) -> str:
         """Describe an argument that was changed but is not a result; empty if there is none."""
+        text = ""
         for at, (now, then) in enumerate(zip(self.args, self.before, strict=True)):
             if is_tensor(now) and at not in self.written:
-                try:
-                    compare.assert_bitwise(now, then, what=f"argument {at}")
-                except AssertionError as error:
-                    return str(error)
-        return ""
+                text = text or bitwise_difference(now, then, f"argument {at}")
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,18 +223,6 @@ class Trial:
             return guarded[-1].tensor
 
         return replace(self.drawn(place=place).case(), guarded=tuple(guarded))
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor."""
-    import torch
-
-    return isinstance(value, torch.Tensor)
-
-
-def as_tuple(returned: Any) -> tuple[Any, ...]:
-    """The results of a call that returns one or several."""
-    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
 def copies(args: tuple[Any, ...], dtype: Any = None) -> tuple[Any, ...]:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kernforge.testing import compare, gpu, guards, torch_contract
+from kernforge.compare.results import assert_bitwise
+from kernforge.testing import gpu, guards, torch_contract
 from kernforge.testing.case import Case, OpDeclaration, Trial, check_options
 from kernforge.testing.inputs import MIXED, Draw
 from kernforge.testing.plugin import environment
@@ -152,7 +153,7 @@ class Checks:
             got = case.results(self._call_guarded(op, case))
             first = first or tuple(result.clone() for result in got)
             for result, before in zip(got, first, strict=True):
-                compare.assert_bitwise(result, before, what=f"run {run + 1}, compared with run 1")
+                assert_bitwise(result, before, what=f"run {run + 1}, compared with run 1")
 
     # -- registration with torch -----------------------------------------------------------
 

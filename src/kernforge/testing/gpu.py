@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from kernforge.compare.results import Difference, assert_shape, difference
+from kernforge.compare.tensors import is_tensor
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
-from kernforge.testing import case as cases, compare, guards
-from kernforge.testing.case import Case, OpDeclaration, Trial
+from kernforge.testing import guards
+from kernforge.testing.case import Case, OpDeclaration, Trial, copies
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 SANITIZED = ("test_values", "test_views")
@@ -81,7 +83,7 @@ def assert_graph(trial: Trial) -> None:
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
-        trial.op(*cases.copies(case.args))  # its first call may initialise something
+        trial.op(*copies(case.args))  # its first call may initialise something
     torch.cuda.synchronize()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
@@ -123,13 +125,13 @@ def assert_stream_order(trial: Trial) -> None:
 
     device = trial.draw.device
     case, new_case = trial.case(), _other(trial).case()
-    trial.op(*cases.copies(case.args))
+    trial.op(*copies(case.args))
     torch.cuda.synchronize(device)
     with torch.cuda.device(device):
         torch.cuda._sleep(_WAIT_CYCLES)  # noqa: SLF001 - torch has no public way to wait on a GPU
     _overwrite(case, new_case)
     returned, _ = guards.watched(lambda: trial.op(*case.args), settled=False)
-    results = cases.copies(case.results(returned))
+    results = copies(case.results(returned))
     torch.cuda.synchronize(device)
     replace(case, before=new_case.before).compare(results)
 
@@ -137,7 +139,7 @@ def assert_stream_order(trial: Trial) -> None:
 def _overwrite(case: Case, new: Case) -> None:
     """Copy the values of another case into the arguments of this case."""
     for old, value in zip(case.args, new.before, strict=True):
-        if cases.is_tensor(old):
+        if is_tensor(old):
             old.copy_(value)
 
 
@@ -156,7 +158,7 @@ def skip_without_memory(trial: Trial) -> None:
     declared = trial.declared
     case = trial.case(keep=False)
     results = case.results(trial.op(*case.args))
-    tensors = [a for a in (*case.args, *results) if cases.is_tensor(a)]
+    tensors = [a for a in (*case.args, *results) if is_tensor(a)]
     count = math.prod(declared.large or ())
     times = count / max(1, math.prod(trial.shape))
     compared = min(PART, count) if _by_parts(declared) else count
@@ -180,7 +182,7 @@ def assert_large(trial: Trial) -> None:
         case.compare(results)
         return
     length = math.prod(shape) if declared.elementwise else shape[0]
-    differences: dict[int, compare.Difference] = {}
+    differences: dict[int, Difference] = {}
     step = max(1, PART * length // math.prod(shape))
     for start in range(0, length, step):
         part = slice(start, min(start + step, length))
@@ -188,12 +190,12 @@ def assert_large(trial: Trial) -> None:
         pairs = declared.expected(before)
         for number, (complete, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
             result = _cut(complete, part, declared, length)
-            compare.assert_shape(result.shape, exact.shape, what=f"part of result {number}")
-            if difference := compare.difference(result, exact, same, factor=declared.factor):
+            assert_shape(result.shape, exact.shape, what=f"part of result {number}")
+            if wrong := difference(result, exact, same, factor=declared.factor):
                 at = part.start * (complete.numel() // length)
-                differences[number] = difference.after(differences.get(number), at=at)
-    for number, difference in differences.items():
-        raise AssertionError(difference.text(f"result {number}", results[number].shape))
+                differences[number] = wrong.after(differences.get(number), at=at)
+    for number, wrong in differences.items():
+        raise AssertionError(wrong.text(f"result {number}", results[number].shape))
 
 
 def _by_parts(declared: OpDeclaration) -> bool:
@@ -202,7 +204,7 @@ def _by_parts(declared: OpDeclaration) -> bool:
 
 def _cut(value: Any, part: slice, declared: OpDeclaration, length: int) -> Any:
     """The part of a tensor that has the full length; other values are not changed."""
-    if not cases.is_tensor(value):
+    if not is_tensor(value):
         return value
     if declared.elementwise:
         return value.reshape(-1)[part] if value.numel() == length else value

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kernforge.compare import tensors
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,14 +118,12 @@ class Draw:
         if (count := math.prod(shape)) > _DRAWN:
             period = self._numbers((_DRAWN,), dtype, number).to(self.device)
             return period.repeat(-(-count // _DRAWN))[:count].view(shape)
-        source = torch.Generator().manual_seed(_TENSORS * self.seed + number)
-        if dtype == torch.bool:
-            return torch.randint(2, shape, generator=source).bool()
-        if not dtype.is_floating_point:
+        limits = None, None
+        if not (dtype.is_floating_point or dtype == torch.bool):
             info = torch.iinfo(dtype)
-            low, high = max(info.min, -(2**31)), min(info.max, 2**31)
-            return torch.randint(low, high + 1, shape, generator=source).to(dtype)
-        return torch.randn(shape, generator=source, dtype=torch.float64).to(dtype)
+            limits = max(info.min, -(2**31)), min(info.max, 2**31) + 1
+        generator = torch.Generator().manual_seed(_TENSORS * self.seed + number)
+        return tensors.draw(shape, dtype, generator, *limits)
 
 
 def check_dtype(name: str) -> None:

@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from kernforge.testing import case as cases, compare, guards
+from kernforge.compare.results import assert_near
+from kernforge.compare.tensors import as_tuple, is_tensor
+from kernforge.testing import guards
 from kernforge.testing.case import Trial
 from kernforge.testing.inputs import view
 
@@ -47,7 +49,7 @@ def _reached(trial: Trial) -> list[_Call]:
     _, watch = guards.watched(lambda: trial.op(*case.args))
 
     def leaf(value: Any, func: Any) -> Any:
-        if not cases.is_tensor(value):
+        if not is_tensor(value):
             return value
         derivable = value.is_floating_point() and not func._schema.is_mutable  # noqa: SLF001
         return value.detach().clone().requires_grad_(trial.declared.backward and derivable)
@@ -85,7 +87,7 @@ def assert_compiles(trial: Trial) -> None:
             wanted = eager.results(trial.op(*eager.args))
             exact = [each.double() if each.is_floating_point() else each for each in wanted]
             same = [each for _, each in trial.declared.expected(case.before)]
-            _assert_near(got, exact, same, "compiled result", trial.declared.factor)
+            _compare(got, exact, same, "compiled result", trial.declared.factor)
 
 
 def assert_compiled_gradients(trial: Trial) -> None:
@@ -96,7 +98,7 @@ def assert_compiled_gradients(trial: Trial) -> None:
         got = _derivatives(compiled, args)
     exact = [each.double() for each in _derivatives(trial.op, args)]
     same = _derivatives(trial.declared.reference, args, _coarse(trial.draw.dtype))
-    _assert_near(got, exact, same, "compiled derivative by argument {}", trial.declared.factor)
+    _compare(got, exact, same, "compiled derivative by argument {}", trial.declared.factor)
 
 
 def _skip_if_fake_wrong(reached: list[_Call]) -> None:
@@ -145,15 +147,15 @@ def assert_gradients(trial: Trial, *, order: int) -> None:
         )
         what = f"derivative {order} by argument {{}}"
         what += f" ({of_grad} incoming gradient)" if of_grad else ""
-        _assert_near(got, exact, same, what, declared.factor)
+        _compare(got, exact, same, what, declared.factor)
 
 
-def _assert_near(
+def _compare(
     got: Sequence[Any], exact: Sequence[Any], same: Sequence[Any], what: str, factor: float
 ) -> None:
     """Compare gradients; ``what`` has a place for the number of the argument."""
     for number, each in enumerate(zip(got, exact, same, strict=True)):
-        compare.assert_near(*each, what=what.format(number), factor=factor)
+        assert_near(*each, what=what.format(number), factor=factor)
 
 
 def _coarse(dtype: Any) -> Any:
@@ -167,7 +169,7 @@ def _leaves_of(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
     """Copies of the arguments with their floats in a dtype, as leaves that require a gradient."""
 
     def leaf(a: Any) -> Any:
-        if not (cases.is_tensor(a) and a.is_floating_point()):
+        if not (is_tensor(a) and a.is_floating_point()):
             return a
         return a.detach().to(dtype or a.dtype).clone().requires_grad_(True)
 
@@ -190,8 +192,8 @@ def _derivatives(
     import torch
 
     leaves = _leaves_of(args, dtype)
-    inputs = [a for a in leaves if cases.is_tensor(a) and a.requires_grad]
-    floats = [r for r in cases.as_tuple(function(*leaves)) if r.is_floating_point()]
+    inputs = [a for a in leaves if is_tensor(a) and a.requires_grad]
+    floats = [r for r in as_tuple(function(*leaves)) if r.is_floating_point()]
     weights = [_weights(r, layout) for r in floats]
     grads: tuple[Any, ...] = ()
     for _ in range(order):

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of results with a reference, and the tolerance.
 
-The tolerance comes from the reference's own error: the reference is computed in the tested dtype
-and in float64. The error of a kernel may be ``FACTOR`` times the reference's error, plus one unit
-in the last place:
+An element is right when it is what the reference rounds to, or when it is finite and its error is
+within the tolerance. Integers must be equal.
+
+The tolerance of a test comes from the reference's own error: the reference is computed in the
+tested dtype and in float64. The error of a kernel may be ``FACTOR`` times the reference's error,
+plus one unit in the last place:
 
     tolerance = FACTOR * min(largest error, largest error in ulps * ulp) + ulp
 
 The largest error bounds elements that cancel, the largest error in ulps bounds small elements.
 There is no higher precision than float64: for float64, the error of the reference in float32 is
 scaled to float64's ulps.
+
+That of a benchmark, whose reference is computed in higher precision alone, is a share of the
+expected value plus the root mean square of all expected values.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 FACTOR = 2.0
 """Allowed error of a kernel, as a multiple of the reference's own error."""
+_PART = 1 << 24
 
 
 def ulp(value: Tensor, dtype: Any) -> Tensor:
@@ -115,8 +122,8 @@ def assert_near(
             elements.
     """
     assert_shape(got.shape, exact.shape, what=what)
-    if first_difference := difference(got, exact, same, factor=factor):
-        raise AssertionError(first_difference.text(what, got.shape))
+    if wrong := difference(got, exact, same, factor=factor):
+        raise AssertionError(wrong.text(what, got.shape))
 
 
 def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "result") -> None:
@@ -131,20 +138,55 @@ def difference(
     got: Tensor, exact: Tensor, same: Tensor, *, factor: float = FACTOR
 ) -> Difference | None:
     """The first element that ``assert_near`` refuses; None if there is none."""
+    if not got.is_floating_point():
+        return _outside(got, exact, 0.0)
+    allowed = tolerance(exact.double(), same, got.dtype, factor=factor)
+    return _outside(got, exact, allowed, same.to(got.dtype))
+
+
+def difference_by_share(got: Tensor, exact: Tensor, share: float) -> Difference | None:
+    """The first element of a result that a benchmark refuses; None if there is none.
+
+    Args:
+        exact: the reference of the same shape, in the result's dtype or a higher precision.
+        share: allowed error, as a share of the expected value plus the root mean square of all.
+    """
+    allowed = share if got.is_floating_point() or got.is_complex() else 0.0
+    parts = [_wide(part) for part in exact.reshape(-1).split(_PART)]  # so that copies stay small
+    squares = sum(float(p[p.isfinite()].abs().double().square().sum()) for p in parts)
+    size = math.sqrt(squares / max(1, sum(int(p.isfinite().sum()) for p in parts)))
+    wrong = None
+    for number, (mine, right) in enumerate(zip(got.reshape(-1).split(_PART), parts, strict=True)):
+        if part := _outside(mine, right, allowed * (right.abs() + size)):
+            wrong = part.after(wrong, at=number * _PART)
+    return wrong
+
+
+def _wide(tensor: Tensor) -> Tensor:
     import torch
 
-    if not got.is_floating_point():
-        return _first(got != exact.to(got.dtype), got, exact.to(got.dtype))
-    exact = exact.double()
-    rounded = exact.to(got.dtype)
-    allowed = tolerance(exact, same, got.dtype, factor=factor)
-    finite = rounded.isfinite()
-    off = (got.double() - exact).abs()
-    equal = (got == rounded) | (got.isnan() & rounded.isnan())
-    # Near the largest number the reference in the tested dtype may overflow first.
-    early = finite & same.to(got.dtype).isinf() & (got == same.to(got.dtype))
-    wrong = ~torch.where(finite, (off <= allowed) | early, equal)
-    return _first(wrong, got, rounded, judged=(off, allowed, exact))
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.to(torch.float64 if tensor.is_floating_point() else torch.int64)
+
+
+def _outside(
+    got: Tensor, exact: Tensor, allowed: Any, same: Tensor | None = None
+) -> Difference | None:
+    """The first element that is outside a tolerance; None if there is none.
+
+    Args:
+        allowed: the largest absolute error of each element, a tensor for floats.
+        same: the reference in the result's dtype, which may overflow before the exact one.
+    """
+    mine, rounded = _wide(got), exact.to(got.dtype)
+    exact, wanted = exact.to(mine.dtype), _wide(rounded)
+    off, finite = (mine - exact).abs(), exact.isfinite()
+    right = (mine == wanted) | (mine.isnan() & wanted.isnan()) | (finite & (off <= allowed))
+    if same is not None:
+        right |= finite & same.isinf() & (got == same)
+    judged = (off, allowed, exact) if got.is_floating_point() else ()
+    return _first(~right, got, rounded, judged)
 
 
 def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None:
@@ -153,29 +195,28 @@ def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None
     Raises:
         AssertionError: shape, dtype or a byte differs; the message has the first such element.
     """
+    if text := bitwise_difference(got, wanted, what):
+        raise AssertionError(text)
+
+
+def bitwise_difference(got: Tensor, wanted: Tensor, what: str) -> str:
+    """The first difference of two tensors in shape, dtype or a byte; "" if there is none."""
     import torch
 
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
-        raise AssertionError(
+        return (
             f"{what} is {got.dtype} {tuple(got.shape)}, wanted {wanted.dtype} {tuple(wanted.shape)}"
         )
-    if not got.numel():
-        return
-    size = got.element_size()
-    got_bytes = got.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    wanted_bytes = wanted.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    if first_difference := _first(
-        (got_bytes != wanted_bytes).any(dim=1).view(got.shape), got, wanted
-    ):
-        raise AssertionError(first_difference.text(what, got.shape))
+    mine, right = (each.contiguous().view(-1).view(torch.uint8) for each in (got, wanted))
+    if torch.equal(mine, right):
+        return ""
+    wrong = (mine != right).view(-1, got.element_size()).any(dim=1).view(got.shape)
+    first_difference = _first(wrong, got, wanted)
+    return first_difference.text(what, got.shape) if first_difference else ""
 
 
 def _first(
-    wrong: Tensor,
-    got: Tensor,
-    wanted: Tensor,
-    *,
-    judged: tuple[Tensor, Tensor, Tensor] | None = None,
+    wrong: Tensor, got: Tensor, wanted: Tensor, judged: tuple[Tensor, ...] = ()
 ) -> Difference | None:
     """The first wrong element; only its values are copied from the device."""
     count = int(wrong.sum())
@@ -184,7 +225,7 @@ def _first(
     first = int(wrong.reshape(-1).int().argmax())
     place = tuple(_coordinate(first, got.shape))
     ulps = None
-    if judged is not None:
+    if judged:
         off, allowed, exact = (part[place] for part in judged)
         step = ulp(exact, got.dtype)
         ulps = ((off / step).item(), (allowed / step).item())
