@@ -9,37 +9,40 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
-# In this order they are restored: the older functions write some of the newer attributes.
-_FUNCTIONS = {
-    "set_float32_matmul_precision": "get_float32_matmul_precision",
-    "set_default_dtype": "get_default_dtype",
-    "set_deterministic_debug_mode": "get_deterministic_debug_mode",
-    "set_grad_enabled": "is_grad_enabled",
-    "set_num_threads": "get_num_threads",
-    "set_anomaly_enabled": "is_anomaly_enabled",
-    "backends.cuda.enable_flash_sdp": "backends.cuda.flash_sdp_enabled",
-    "backends.cuda.enable_mem_efficient_sdp": "backends.cuda.mem_efficient_sdp_enabled",
-    "backends.cuda.enable_math_sdp": "backends.cuda.math_sdp_enabled",
-    "backends.cuda.enable_cudnn_sdp": "backends.cuda.cudnn_sdp_enabled",
+# Where torch reads a setting, and the function that writes it; "" where that is an attribute. In
+# this order they are restored: the older functions write some of the newer attributes.
+_SETTINGS = {
+    "get_float32_matmul_precision": "set_float32_matmul_precision",
+    "get_default_dtype": "set_default_dtype",
+    "get_deterministic_debug_mode": "set_deterministic_debug_mode",
+    "is_grad_enabled": "set_grad_enabled",
+    "get_num_threads": "set_num_threads",
+    "is_anomaly_enabled": "set_anomaly_enabled",
+    **{
+        f"backends.cuda.{name}_sdp_enabled": f"backends.cuda.enable_{name}_sdp"
+        for name in ("flash", "mem_efficient", "math", "cudnn")
+    },
     "backends.cuda.preferred_linalg_library": "backends.cuda.preferred_linalg_library",
     "backends.cuda.preferred_blas_library": "backends.cuda.preferred_blas_library",
+    "cuda.current_device": "cuda.set_device",
+    "cuda.current_stream": "cuda.set_stream",
+    **dict.fromkeys(
+        (
+            "backends.cuda.matmul.allow_tf32",
+            "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+            "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+            "backends.cuda.matmul.allow_fp16_accumulation",
+            *(f"backends.cudnn.{n}" for n in ("enabled", "benchmark", "deterministic")),
+            *(f"backends.cudnn.{n}" for n in ("allow_tf32", "benchmark_limit")),
+            "backends.opt_einsum.enabled",
+            "utils.deterministic.fill_uninitialized_memory",
+            *(f"backends.{n}fp32_precision" for n in ("", "cuda.matmul.", "mkldnn.")),
+            *(f"backends.cudnn.{n}fp32_precision" for n in ("", "conv.", "rnn.")),
+            *(f"backends.mkldnn.{n}.fp32_precision" for n in ("matmul", "conv")),
+        ),
+        "",
+    ),
 }
-_ON_GPU = {"cuda.set_device": "cuda.current_device", "cuda.set_stream": "cuda.current_stream"}
-_MATMUL = (
-    "allow_tf32",
-    "allow_fp16_reduced_precision_reduction",
-    "allow_bf16_reduced_precision_reduction",
-    "allow_fp16_accumulation",
-)
-_PRECISIONS = ("", "cuda.matmul.", "cudnn.", "cudnn.conv.", "cudnn.rnn.", "mkldnn.")
-_ATTRIBUTES = (
-    *(f"backends.cuda.matmul.{name}" for name in _MATMUL),
-    *(f"backends.cudnn.{n}" for n in ("enabled", "benchmark", "deterministic", "allow_tf32")),
-    "backends.cudnn.benchmark_limit",
-    "backends.opt_einsum.enabled",
-    "utils.deterministic.fill_uninitialized_memory",
-    *(f"backends.{n}fp32_precision" for n in (*_PRECISIONS, "mkldnn.matmul.", "mkldnn.conv.")),
-)
 
 
 @contextlib.contextmanager
@@ -67,17 +70,17 @@ def _read() -> dict[str, tuple[Any, Callable[[Any], object]]]:
     import torch
 
     values: dict[str, tuple[Any, Callable[[Any], object]]] = {}
-    functions = {**_FUNCTIONS, **(_ON_GPU if torch.cuda.is_available() else {})}
-    for setter, getter in functions.items():
-        with contextlib.suppress(AttributeError):
-            read, write = attrgetter(getter)(torch), attrgetter(setter)(torch)
-            values[getter] = _value(read), write
-    for path in _ATTRIBUTES:
+    for path, setter in _SETTINGS.items():
         place, _, name = path.rpartition(".")
+        if place == "cuda" and not torch.cuda.is_available():
+            continue
         with contextlib.suppress(AttributeError):
-            owner = attrgetter(place)(torch)
-            write = functools.partial(setattr, owner, name)
-            values[path] = _value(functools.partial(getattr, owner, name)), write
+            owner = attrgetter(place)(torch) if place else torch
+            write = attrgetter(setter)(torch) if setter else functools.partial(setattr, owner, name)
+            value = None  # where torch cannot say it, as old and new names were mixed
+            with contextlib.suppress(RuntimeError):
+                value = getattr(owner, name)() if setter else getattr(owner, name)
+            values[path] = value, write
     for device in ("cpu", "cuda"):
         autocast = functools.partial(torch.set_autocast_enabled, device)
         values[f"autocast {device}"] = torch.is_autocast_enabled(device), autocast
@@ -92,11 +95,3 @@ def _set_device(name: str) -> None:
 
     # To name the usual one makes each call of torch slower.
     torch.set_default_device(None if name == "cpu" else name)
-
-
-def _value(read: Callable[[], Any]) -> Any:
-    """A setting's value; None where torch cannot say it, as old and new names were mixed."""
-    try:
-        return read()
-    except RuntimeError:
-        return None
