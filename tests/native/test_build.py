@@ -70,9 +70,32 @@ def test_recorded_schemas_are_those_of_torch(kernforge_cli, tmp_path):
     assert read_operators(recorded) == read_operators(known)
 
 
+def add_fragment(root, *, stable):
+    """Add a second binding, which adds an operator to those of the first."""
+    first = projects.STABLE_BINDING if stable else projects.FULL_BINDING
+    begin, end = ("STABLE_", "TORCH_BOX(&again)") if stable else ("", "&again")
+    tensor = "Tensor" if stable else "at::Tensor"
+    binding = (
+        first.partition(f"\n{tensor} times_two(")[0]
+        + f"""
+{tensor} times_two(const {tensor}& x);
+static {tensor} again(const {tensor}& x) {{ return times_two(x); }}
+{begin}TORCH_LIBRARY_FRAGMENT_EXPAND(TORCH_EXTENSION_NAME, ops) {{
+  ops.def("again(Tensor x) -> Tensor");
+}}
+{begin}TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) {{ ops.impl("again", {end}); }}
+"""
+    )
+    (root / "torch-ext" / "more.cpp").write_text(binding)
+    text = (root / "build.toml").read_text()
+    name = '"torch-ext/torch_binding.cpp"'
+    (root / "build.toml").write_text(text.replace(name, f'{name}, "torch-ext/more.cpp"'))
+
+
 @pytest.mark.parametrize("stable", [True, False], ids=["stable ABI", "full ABI"])
 def test_an_edited_source_is_compiled_alone(kernforge_cli, tmp_path, stable):
     root = projects.write(tmp_path / "project", stable=stable)
+    add_fragment(root, stable=stable)
     series = "".join(torch.__version__.split(".")[:2])
     pattern = CPU if stable else f"torch{series}-cxx11-cpu-*"
     call = ("build", root, "--variant", pattern, "--json")
@@ -85,6 +108,15 @@ def test_an_edited_source_is_compiled_alone(kernforge_cli, tmp_path, stable):
     x = torch.arange(7.0)
     loaded = [kernforge.get_local_kernel(tmp_path / name) for name in ("one", "two")]
     assert [k.times_two(x)[1].item() for k in loaded] == [2, 3]
+    with (root / "torch-ext" / "times_two" / "__init__.py").open("a") as package:
+        package.write(f"\n\ndef again(x):\n    return ops.again(x)\n\n\n{never_seen.lstrip('/ ')}")
+    document = json.loads(kernforge_cli(*call, "--build-dir", tmp_path / "three").stdout)
+    assert {one["title"].split()[0] for one in document["actions"]["spent"]} == {
+        "namespace",
+        "link",
+    }
+    kernel = kernforge.get_local_kernel(tmp_path / "three")
+    assert (kernel.times_two(x)[1].item(), kernel.again(x)[1].item()) == (3, 3)
 
 
 @pytest.mark.road

@@ -228,21 +228,11 @@ def _compile_for(
         known = {path for t in request.targets for path in _texts(sources, t.backend, t.cuda)}
         paths = tuple(p for p in _texts(sources, target.backend, target.cuda) if p not in known)
         return replace(result, uncompiled={**result.uncompiled, target.backend: paths})
+    plan, outcome = result.plan, result.outcome
     left_out = planned.plan.artifacts if done.failures else ()
-    old, plan = result.outcome, result.plan
-    return replace(
-        result,
-        plan=replace(
-            plan,
-            actions=(*plan.actions, *actions),
-            artifacts=(*plan.artifacts, *left_out),
-        ),
-        outcome=replace(
-            old,
-            failures=(*old.failures, *done.failures),
-            spent=(*old.spent, *done.spent),
-        ),
-    )
+    plan = replace(plan, actions=plan.actions + actions, artifacts=plan.artifacts + left_out)
+    failures, spent = outcome.failures + done.failures, outcome.spent + done.spent
+    return replace(result, plan=plan, outcome=replace(outcome, failures=failures, spent=spent))
 
 
 def _own_directory(root: Path) -> Path:
