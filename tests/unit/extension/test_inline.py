@@ -92,16 +92,3 @@ def test_a_value_that_is_not_the_text_of_a_source_is_refused(source):
     with pytest.raises(UsageError, match="a source is") as caught:
         inline.inline(source, (), None)
     assert "load takes paths" in caught.value.hint
-
-
-def test_each_source_is_a_file_with_the_name_of_its_argument():
-    files = inline.inline(["int f();", "int g();"], RAW, ["f", "g"])
-    assert files["cpp_sources.cpp"].splitlines() == [
-        "#include <torch/extension.h>",
-        '#include "cpp_sources[0]"',
-        '#include "cpp_sources[1]"',
-        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {",
-        '#include "functions"',
-        "}",
-    ]
-    assert (files["cpp_sources[1]"], files["cuda_sources"]) == ("int g();", RAW)

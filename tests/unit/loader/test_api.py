@@ -45,13 +45,6 @@ def test_published_kernel_loads_by_every_name(registry, build):
         assert which == kernforge.get_kernel(REPO, **asked).WHICH, asked
 
 
-def test_second_load_is_the_same_module(registry, build, monkeypatch):
-    publish(build(), registry, REPO)
-    first = kernforge.get_kernel(REPO, version=1)
-    monkeypatch.setattr("kernforge.loader.api._load", None)
-    assert kernforge.get_kernel(REPO, version=1) is first
-
-
 def test_new_version_loads_in_a_running_process(registry, build):
     publish(build(files={"__init__.py": "WHICH = 1"}), registry, REPO)
     assert kernforge.get_kernel(REPO, version=1).WHICH == 1

@@ -9,23 +9,10 @@ from kernforge.errors import ManifestError, UsageError
 from kernforge.toolchain import cuda_arch
 
 
-@pytest.mark.parametrize("text", ["7.5", "9.0a", "10.0f", "12.1+PTX", "9.0a+PTX"])
-def test_parse_and_print_are_inverse(text):
-    assert str(Arch.parse(text)) == text
-
-
 @pytest.mark.parametrize("text", ["9", "sm_90", "9.0b", "9.0+ptx", "", "9.0.1"])
 def test_what_is_not_an_architecture_is_refused(text):
     with pytest.raises(ManifestError, match="is not a CUDA compute capability"):
         Arch.parse(text)
-
-
-def test_flags_of_nvcc():
-    assert Arch.parse("9.0a").gencode() == ("-gencode", "arch=compute_90a,code=sm_90a")
-    assert Arch.parse("12.1+PTX").gencode() == (
-        *("-gencode", "arch=compute_121,code=sm_121"),
-        *("-gencode", "arch=compute_121,code=compute_121"),
-    )
 
 
 def names(found):
@@ -135,21 +122,3 @@ def test_what_is_not_a_list_is_refused_with_what_to_write(text):
     with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST is ") as told:
         cuda_arch.listed(text)
     assert "write it like '8.0;9.0+PTX'" in told.value.hint
-
-
-@pytest.mark.parametrize(
-    ("code", "runs", "fails"),
-    [
-        ("8.0", [Version2(8, 0), Version2(8, 9)], [Version2(7, 5), Version2(9, 0)]),
-        ("8.0+PTX", [Version2(8, 0), Version2(12, 1)], [Version2(7, 5)]),
-        ("9.0a", [Version2(9, 0)], [Version2(9, 1), Version2(10, 0)]),
-        ("10.0f", [Version2(10, 0), Version2(10, 3)], [Version2(11, 0), Version2(12, 0)]),
-        ("10.0f+PTX", [Version2(10, 0), Version2(10, 3)], [Version2(9, 0), Version2(12, 0)]),
-        ("9.0a+PTX", [Version2(9, 0)], [Version2(9, 1), Version2(10, 0)]),
-    ],
-)
-def test_which_gpus_run_code_for_an_architecture(code, runs, fails):
-    target = Arch.parse(code)
-    assert [target.serves(one) for one in (*runs, *fails)] == [True] * len(runs) + [False] * len(
-        fails
-    )
