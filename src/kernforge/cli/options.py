@@ -43,11 +43,6 @@ def registry(arguments: argparse.Namespace) -> Registries:
     return open_default(arguments.environment)
 
 
-def version(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
-    """The version or the revision that ``--version`` names; the other one is None."""
-    return version_of(arguments.version)
-
-
 def version_of(text: str | None) -> tuple[str | None, str | None]:
     """A text as a version or a revision; the other one is None."""
     if text is None or (_VERSION.fullmatch(text) and not COMMIT.fullmatch(text)):
@@ -59,7 +54,7 @@ def kernel(arguments: argparse.Namespace) -> FoundKernel:
     """The kernel in a registry or a directory."""
     from kernforge.audit import describe  # noqa: PLC0415 - few commands need it
 
-    wanted, revision = version(arguments)
+    wanted, revision = version_of(arguments.version)
     return describe.find(arguments.what, registry(arguments), version=wanted, revision=revision)
 
 

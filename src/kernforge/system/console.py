@@ -31,42 +31,6 @@ _MB = 1_000_000
 _NAMES = 3  # of running actions in a line
 
 
-class _Running:
-    """The running actions of a build, as a line that is shown again and again."""
-
-    def __init__(self, total: int, show: Callable[[str], None], every_s: float) -> None:
-        self._total, self._show, self._every_s = total, show, every_s
-        self._ended = 0
-        self._running: dict[str, tuple[float, str]] = {}
-        self._lock = threading.Lock()
-        self.stop: Callable[[], None] | None = None
-
-    def started(self, key: str, title: str) -> None:
-        """An action begins."""
-        with self._lock:
-            self._running[key] = (time.monotonic(), title)
-        if self.stop is None:  # a build without actions to run shows nothing
-            self.stop = repeat(self._text, self._show, self._every_s)
-
-    def ended(self, key: str) -> None:
-        """An action ended."""
-        with self._lock:
-            self._running.pop(key, None)
-            self._ended += 1
-
-    def _text(self) -> str:
-        """The line: how many actions ended, and which run for longest."""
-        now = time.monotonic()
-        with self._lock:
-            running = sorted(self._running.values())
-        names = [f"{title} ({now - start:.0f} s)" for start, title in running[:_NAMES]]
-        more = [f"{len(running) - _NAMES} more"] if len(running) > _NAMES else []
-        return (
-            f"  {self._ended} of {self._total} actions ended, {len(running)} running: "
-            f"{', '.join([*names, *more])}"
-        )
-
-
 class Console(Progress):
     """The output of a command.
 
@@ -91,7 +55,10 @@ class Console(Progress):
         self._failures = failures
         self._watched = is_terminal(sys.stderr) and not quiet
         self._every_s = every_s
-        self._running: _Running | None = None
+        self._total = self._ended = 0
+        self._running: dict[str, tuple[float, str]] = {}
+        self._lock = threading.Lock()
+        self._end: Callable[[], None] | None = None  # of the line with what runs
         self._result: Any = None
         self._indent: int | None = 2
 
@@ -190,20 +157,22 @@ class Console(Progress):
 
     def planned(self, actions: int) -> None:
         """A build begins."""
-        if self._watched:
-            self._running = _Running(actions, draw, _DRAWN_S)
-        elif not self.quiet:
-            self._running = _Running(actions, self._print, self._every_s)
+        self._total, self._ended = actions, 0
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
-        if self._running:
-            self._running.started(key, title)
+        with self._lock:
+            self._running[key] = (time.monotonic(), title)
+        if self._watched and not self._end:  # a build without actions to run shows nothing
+            self._end = repeat(self._line, draw, _DRAWN_S)
+        elif not self.quiet and not self._end:
+            self._end = repeat(self._line, self._print, self._every_s)
 
     def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
         """An action ended: a long one gets a line, a failed one its whole text."""
-        if self._running:
-            self._running.ended(key)
+        with self._lock:
+            self._running.pop(key, None)
+            self._ended += 1
         if failed and self._failures:
             self._print(text)
         elif not failed and (self._verbose or seconds >= _WORTH_A_LINE_S):
@@ -211,12 +180,24 @@ class Console(Progress):
 
     def finished(self) -> None:
         """A build ends."""
-        running, self._running = self._running, None
-        if running and running.stop:
-            running.stop()
-            if self._watched:
-                write(ERASE)
+        self._running = {}
+        if self._end:
+            self._end()
+            self._end = None
+            write(ERASE if self._watched else "")
+
+    def _line(self) -> str:
+        """How many actions ended, and which run for longest."""
+        now = time.monotonic()
+        with self._lock:
+            running = sorted(self._running.values())
+        names = [f"{title} ({now - start:.0f} s)" for start, title in running[:_NAMES]]
+        more = [f"{len(running) - _NAMES} more"] if len(running) > _NAMES else []
+        return (
+            f"  {self._ended} of {self._total} actions ended, {len(running)} running: "
+            f"{', '.join([*names, *more])}"
+        )
 
     def _print(self, text: str) -> None:
-        erase = ERASE if self._watched and self._running else ""
+        erase = ERASE if self._watched and self._end else ""
         write(f"{erase}{printable(text)}\n")

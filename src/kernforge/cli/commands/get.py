@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]:
     """The registry to fetch from, and the kernels."""
     what, environment = arguments.what, arguments.environment
-    version, revision = options.version(arguments)
+    version, revision = options.version_of(arguments.version)
     store = options.registry(arguments)
     trusted: bool = arguments.trust_remote_code
     directory = Path(what)

@@ -102,7 +102,7 @@ def _from_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict
 def _sources(arguments: argparse.Namespace) -> tuple[list[BuiltVariant], str | None, str]:
     """The variants, their version if it is known, and the card of a project's template."""
     directory = directories.directory_of(arguments.kernel)
-    wanted, revision = options.version(arguments)
+    wanted, revision = options.version_of(arguments.version)
     if directory is None:
         store, environment = options.registry(arguments), arguments.environment
         sources, version = wheel.from_registry(
