@@ -69,20 +69,6 @@ def test_a_pipe_is_refused(tree):
 # -- directories that a user may name --------------------------------------------------------------
 
 
-def make(path):
-    path.mkdir(parents=True)
-    (path / "metadata.json").write_text("{}")
-    return path
-
-
-def test_a_project_a_build_or_a_variant_is_accepted(tmp_path):
-    two = [make(tmp_path / "p/build" / name) for name in ("a", "b")]
-    (tmp_path / "p/build/notes").mkdir()
-    assert list(directories.variants(tmp_path / "p")) == two
-    assert list(directories.variants(tmp_path / "p/build")) == two
-    assert list(directories.variants(two[0])) == two[:1]
-
-
 @pytest.mark.parametrize(
     ("name", "said"), [("empty", "has no built variant"), ("no", "is not a directory")]
 )
