@@ -282,6 +282,13 @@ def test_verbose_pip_shows_what_setup_py_prints(plain, tmp_path, environment):
     assert "chosen by setup.py" in kernforge(*install, "-v", cwd=plain, env=environment)
 
 
+def test_pip_says_that_a_wheel_is_empty(tmp_path, environment):
+    (tmp_path / "setup.py").write_text("from setuptools import setup\nsetup(name='nothing')\n")
+    words = ("pip", "wheel", ".", "--no-deps", "--no-build-isolation", "-w", "out")
+    printed = kernforge(*words, cwd=tmp_path, env=environment)
+    assert "is empty: the project names no extension" in printed
+
+
 def test_pip_shows_the_failed_line_of_setup_py(plain, environment):
     unchanged(plain)
     setup = plain / "setup.py"

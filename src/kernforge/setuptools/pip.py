@@ -145,8 +145,16 @@ class _Builds:
         return place / "python"
 
     def note_platform(self, wheel: Path) -> None:
-        """Say what the libraries of a wheel need beyond a manylinux machine with torch."""
+        """Say what the libraries of a wheel need beyond a manylinux machine with torch.
+
+        A wheel may also have no file of the project: setuptools builds one without complaint.
+        """
         with contextlib.suppress(CheckError), zipfile.ZipFile(wheel) as opened:
+            if all(".dist-info/" in name for name in opened.namelist()):
+                self._console.note(
+                    f"note: {wheel.name} is empty: the project names no extension, and setuptools "
+                    "sees no package in it"
+                )
             for note in wheel_plan.notes(wheel_plan.libraries(opened.namelist(), opened.read)):
                 self._console.note(note)
 
