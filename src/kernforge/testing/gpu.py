@@ -67,14 +67,6 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def skip_without_second_gpu() -> None:
-    """Skip a test, with a reason, if there is only one GPU."""
-    import torch
-
-    if (count := torch.cuda.device_count()) < 2:  # noqa: PLR2004
-        pytest.skip(f"needs 2 GPUs, this machine has {count}")
-
-
 def assert_graph(trial: Trial) -> None:
     """Capture a call, change its arguments, replay it."""
     import torch
@@ -104,14 +96,6 @@ def _cause(error: BaseException) -> str:
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return first_line(error)
-
-
-def assert_side_stream(trial: Trial) -> None:
-    """Call the operator on another stream than torch's default stream."""
-    import torch
-
-    with torch.cuda.stream(torch.cuda.Stream()):
-        assert_stream_order(trial)
 
 
 def assert_stream_order(trial: Trial) -> None:

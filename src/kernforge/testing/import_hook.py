@@ -24,11 +24,16 @@ from kernforge.errors import UsageError
 
 def install(directory: Path) -> None:
     """Make the build in a directory importable under its name."""
-    paths = [path / FILE for path in directories.variants(directory)]
-    documents = [Metadata.from_json(path.read_bytes(), source=str(path)) for path in paths]
+    documents = documents_in(directory)
     # A single variant is taken for every backend of the installed torch.
     backend = documents[0].backend if len(documents) == 1 else None
     sys.meta_path.insert(0, _TestedBuild(documents[0].python_name, directory, backend))
+
+
+def documents_in(directory: Path) -> list[Metadata]:
+    """The metadata of each variant in a directory, or of the variant that it is."""
+    paths = [path / FILE for path in directories.variants(directory)]
+    return [Metadata.from_json(path.read_bytes(), source=str(path)) for path in paths]
 
 
 class _TestedBuild(importlib.abc.MetaPathFinder, importlib.abc.Loader):

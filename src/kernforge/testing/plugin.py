@@ -59,21 +59,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A build for one backend has no tests on another device, and a check that the author or the
     command line did not ask for is no test.
     """
-    backends = _tested_backends(config)
+    directory = environment(config).kernforge_kernel_dir
+    built = import_hook.documents_in(Path(directory)) if directory else []
+    backends = frozenset(each.backend for each in built)
     items[:] = [item for item in items if _applies(item, backends)]
 
 
-def _tested_backends(config: pytest.Config) -> frozenset[str]:
-    """Backends of the build that ``kernforge test`` names; empty where nothing is named."""
-    from kernforge.artifact import directories  # noqa: PLC0415 - not while pytest starts
-    from kernforge.artifact.metadata import FILE, Metadata  # noqa: PLC0415
-
-    directory = environment(config).kernforge_kernel_dir
-    paths = [path / FILE for path in directories.variants(Path(directory))] if directory else []
-    return frozenset(Metadata.from_json(p.read_bytes(), source=str(p)).backend for p in paths)
-
-
 def _applies(item: pytest.Item, backends: frozenset[str]) -> bool:
+    """Whether a test applies to a build for some backends; they are empty where none is named."""
     asks = getattr(getattr(item, "cls", None), "applies", None)
     if asks is not None and not asks(item, backends):
         return False
