@@ -23,6 +23,8 @@ from kernforge.errors import (
     StorageError,
     UsageError,
 )
+from kernforge.system import process
+from kernforge.toolchain import host_compiler, installed, lockfile
 
 torch = pytest.importorskip("torch")
 
@@ -469,3 +471,51 @@ def test_a_project_in_a_process_without_torch_says_so(tmp_path, monkeypatch):
     with pytest.raises(MissingPackageError, match="torch, which is not installed") as caught:
         kernforge.load(root)
     assert caught.value.hint == "pip install torch"
+
+
+SETUP = """
+from setuptools import setup
+from kernforge.setuptools import BuildExtension, CppExtension
+setup(name="roads", ext_modules=[CppExtension("roads", ["roads.cpp"])],
+      cmdclass={"build_ext": BuildExtension})
+"""
+OFFLINE = {
+    "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    "PIP_NO_INDEX": "",
+    "PIP_CONFIG_FILE": "/dev/null",
+}
+
+
+def _by_load(root):
+    kernforge.load("roads", [root / "roads.cpp"])
+
+
+def _by_setup_py(root):
+    (root / "setup.py").write_text(SETUP)
+    argv = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    source = str(Path(kernforge.__file__).parents[1])
+    subprocess.run(argv, cwd=root, env=os.environ | {"PYTHONPATH": source}, check=True)
+
+
+def _of_a_project(root):
+    cpp = f"#include <Python.h>\n{projects.CPP}"
+    kernforge.load(projects.write(root / "times-two", backends=("cpu",), cpp=cpp))
+
+
+@pytest.mark.parametrize("road", [_by_load, _by_setup_py, _of_a_project])
+def test_each_road_takes_the_compiler_and_headers_of_this_machine_offline(
+    tmp_path, home, monkeypatch, road
+):
+    for name, value in OFFLINE.items():
+        monkeypatch.setenv(name, value)
+    header = "#include <torch/headeronly/version.h>\n"
+    (tmp_path / "roads.cpp").write_text(header + PLAIN % 7)
+    road(tmp_path)
+    used = lockfile.from_json(next(home.glob("used-*.lock")).read_text())
+    records = home / "store/compilers"
+    torch_tree = installed.identify_torch(Path(torch.__file__).parent, records)
+    compiler = host_compiler.find(os.environ, process.run)
+    assert used.compilers["cxx"] == host_compiler.locked(compiler, process.run, records)
+    assert used.trees["python"] == installed.identify_python()
+    (tree,) = (tree for name, tree in used.trees.items() if name.startswith("torch"))
+    assert tree.digest == torch_tree.locked.digest
