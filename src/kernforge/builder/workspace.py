@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.artifact.version import Version2
 from kernforge.builder import results, sandbox
-from kernforge.errors import NetworkError, StorageError, ToolchainError, UsageError
+from kernforge.errors import StorageError, ToolchainError, UsageError
 from kernforge.project import targets, units
 from kernforge.project.api import Project, read_document
 from kernforge.project.targets import Target, TargetCandidate
@@ -39,6 +39,7 @@ from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
+from kernforge.toolchain.resolver import Policy
 
 if TYPE_CHECKING:
     from kernforge.store.remote import SharedStore
@@ -247,7 +248,16 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
     compilers = locked_compilers(workspace, names)
     new = old
     if new is None or missing or mode in {"write", "upgrade"}:
-        resolved = _resolve(workspace, missing, compilers, known, renew=mode == "upgrade")
+        resolved = resolver.provide(
+            missing,
+            workspace.wheels,
+            Policy.RENEWED if mode == "upgrade" else Policy.NEWEST,
+            home=workspace.store.root.parent,
+            cpu=workspace.cpu,
+            compilers=compilers,
+            local_parts=workspace.local_parts,
+            old=known,
+        )
         new = old.merged(resolved) if old else resolved
     if new != old:
         try:
@@ -259,46 +269,6 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
                 "files, with `kernforge lock`, and commit it",
             ) from error
     return _as_here(new, wanted, compilers), new != old
-
-
-def _resolve(
-    workspace: Workspace,
-    missing: Collection[Tree],
-    compilers: Mapping[str, LockedCompiler],
-    old: Lock | None,
-    *,
-    renew: bool,
-) -> Lock:
-    """Resolve missing trees: from the indexes, or from earlier builds if no index is reachable.
-
-    Args:
-        old: its toolkits are completed in their releases.
-        renew: whether only the indexes will do.
-    """
-    home = workspace.store.root.parent
-    try:
-        resolved = resolver.make(
-            missing,
-            workspace.wheels,
-            cpu=workspace.cpu,
-            compilers=compilers,
-            local_parts=workspace.local_parts,
-            old=old,
-        )
-    except (NetworkError, ToolchainError) as error:
-        known = resolver.remembered(home, f"{workspace.cpu}-linux")
-        here = {tree for tree in missing if tree.kind == "python" or tree.name in compilers}
-        lacking = resolver.lacking(set(missing) - here, known, workspace.local_parts)
-        if renew or known is None or lacking:
-            raise
-        workspace.wheels.progress.note(
-            f"{error.message}: the toolchain of earlier builds is locked"
-        )
-        part = known.part({tree.name for tree in missing})
-        return _as_here(replace(part, compilers=compilers), missing, compilers)
-    if missing:
-        resolver.remember(home, resolved)
-    return resolved
 
 
 def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, LockedCompiler]) -> Lock:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import sysconfig
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,10 @@ from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, LockedTree, Tree
+from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.releases import USUAL
+from kernforge.toolchain.resolver import Policy
 
 _OWN_CLASS = "__torch__"
 _TOOLCHAIN_VARIABLES = (
@@ -120,25 +120,19 @@ def provide(
     if cuda:
         kinds = ("cuda", "cuda-libraries") if needs.libraries else ("cuda",)
         wanted += [Tree.of(kind, cuda) for kind in kinds]
-    local = {tree: here.locked for tree in wanted if (here := parts.of(tree))}
-    fetched = [tree for tree in wanted if tree not in local]
-    home, cpu = environment.home, this_cpu()
-    known = used.read(home) if compiler.refusal else None
-    if known:
-        # A tree that no plan has used is in no key.
-        unknown = {t.name: LockedTree(kind=t.kind, version=t.version) for t in fetched}
-        found = replace(known, trees={**unknown, **known.part(unknown).trees})
-    else:
-        found = resolver.complete(home, fetched, wheels, cpu=cpu, local_parts=parts)
-    toolchains = Toolchains(store, wheels, parts)
-    trees = found.having(*local.values()).trees
-    lock = Lock(
-        platform=found.platform,
+    policy = Policy.USED if compiler.refusal and used.read(environment.home) else Policy.KNOWN
+    lock = resolver.provide(
+        wanted,
+        wheels,
+        policy,
+        home=environment.home,
+        cpu=this_cpu(),
         compilers={"cxx": host_compiler.locked(compiler, run, environment.compilers)},
-        trees=trees,
+        local_parts=parts,
     )
-    place = toolchains.planned_path if known else toolchains.path
-    paths = {name: str(place(tree)) for name, tree in trees.items()}
+    toolchains = Toolchains(store, wheels, parts)
+    place = toolchains.planned_path if policy is Policy.USED else toolchains.path
+    paths = {name: str(place(tree)) for name, tree in lock.trees.items()}
     return lock, {"cxx": compiler.path, **paths}
 
 

@@ -9,6 +9,7 @@ the index.
 
 from __future__ import annotations
 
+import enum
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -21,10 +22,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import IntegrityError, ToolchainError, UnavailableError
+from kernforge.errors import IntegrityError, NetworkError, ToolchainError, UnavailableError
 from kernforge.system import files, untrusted
 from kernforge.system.digest import sha256
-from kernforge.toolchain import front_end, header_libraries, lockfile, projects
+from kernforge.toolchain import front_end, header_libraries, lockfile, projects, used
 from kernforge.toolchain.index.index import Distribution
 from kernforge.toolchain.index.remote_zip import LocalWheel
 from kernforge.toolchain.index.wheels import Wheels
@@ -55,13 +56,18 @@ def lacking(
 def _serves(lock: Lock, tree: Tree, local_parts: LocalParts) -> bool:
     known = lock.trees.get(tree.name)
     if known is None:
-        with_home = tree.kind == "cuda-libraries" and local_parts.of(Tree("cuda", tree.version))
-        return bool(with_home) or tree.name in lock.compilers
+        return _in_toolkit(tree, local_parts) or tree.name in lock.compilers
     if tree.kind == "python":  # it is looked at anew for each build
         return True
     if here := local_parts.of(tree):
         return known.digest == here.locked.digest
     return tree.kind != "torch" or not known.digest
+
+
+def _in_toolkit(tree: Tree, local_parts: LocalParts) -> bool:
+    """Whether a tree is the libraries of an installed toolkit, which has their headers."""
+    cuda = tree.kind == "cuda-libraries" and local_parts.of(Tree("cuda", tree.version))
+    return bool(cuda)
 
 
 def make(
@@ -86,18 +92,13 @@ def make(
     return Lock(platform=f"{cpu}-linux", compilers=compilers, trees=resolver.made)
 
 
-def remember(home: Path, lock: Lock) -> Lock:
-    """Add what came from the indexes to the lock that kernforge keeps for itself.
-
-    Returns:
-        That lock, with the rest of the other: installed toolkits and the user's own headers.
-    """
+def remember(home: Path, lock: Lock) -> None:
+    """Add what came from the indexes to the lock that kernforge keeps for itself."""
     known = remembered(home, lock.platform)
     both = known.merged(lock) if known else lock
     fetched = {name: tree for name, tree in both.trees.items() if tree.wheels}
     fetched_lock = replace(both, trees=fetched, compilers={})
     files.write_atomic(home / _REMEMBERED, fetched_lock.to_json(), durable=False)
-    return both
 
 
 def remembered(home: Path, platform: str) -> Lock | None:
@@ -112,21 +113,62 @@ def remembered(home: Path, platform: str) -> Lock | None:
     return lock if lock.platform == platform else None
 
 
-def complete(
-    home: Path,
+class Policy(enum.Enum):
+    """Where trees come from that the user does not have."""
+
+    NEWEST = "the indexes; where they cannot give them, earlier builds"
+    RENEWED = "the indexes alone"
+    KNOWN = "earlier builds; what they lack, the indexes"
+    USED = "the last build; nothing is fetched"
+
+
+def provide(
     wanted: Iterable[Tree],
     wheels: Wheels,
+    policy: Policy,
     *,
+    home: Path,
     cpu: str,
+    compilers: Mapping[str, LockedCompiler],
     local_parts: LocalParts = _NO_PARTS,
+    old: Lock | None = None,
 ) -> Lock:
-    """What is wanted, from the lock that kernforge keeps for itself, else as ``make`` finds it."""
+    """Lock trees: what the user has as it is here, the others as the policy says.
+
+    Args:
+        compilers: of this machine, by the names of their trees.
+        old: its toolkits are completed in their releases.
+    """
     wanted = tuple(wanted)
-    lock = remembered(home, f"{cpu}-linux")
-    if missing := lacking(wanted, lock, local_parts):
-        resolved = make(missing, wheels, cpu=cpu, compilers={}, local_parts=local_parts, old=lock)
-        lock = remember(home, resolved)
-    return lock.part({tree.name for tree in wanted}) if lock else Lock(platform=f"{cpu}-linux")
+    own = [t for t in wanted if local_parts.of(t) or _in_toolkit(t, local_parts)]
+    others = [tree for tree in wanted if tree not in own and tree.name not in compilers]
+    known = Lock(platform=f"{cpu}-linux")
+    if policy is Policy.USED:
+        # A tree that no plan has used is in no key.
+        bare = (LockedTree(kind=tree.kind, version=tree.version) for tree in others)
+        known = known.having(*bare).merged(used.read(home) or known)
+    elif others:
+        known = remembered(home, known.platform) or known
+    missing = lacking(others, known)
+    asked = {Policy.USED: (), Policy.KNOWN: missing}.get(policy, others)
+    make_lock = functools.partial(
+        make,
+        wheels=wheels,
+        cpu=cpu,
+        compilers=compilers,
+        local_parts=local_parts,
+        old=known if policy is Policy.KNOWN else old,
+    )
+    try:
+        made = make_lock([*own, *asked])
+    except (NetworkError, ToolchainError) as error:
+        if policy is not Policy.NEWEST or missing:
+            raise
+        wheels.progress.note(f"{error.message}: the toolchain of earlier builds is locked")
+        made, asked = make_lock(own), ()
+    if asked:
+        remember(home, made)
+    return known.part({tree.name for tree in others}).merged(made)
 
 
 class _Resolver:
@@ -140,8 +182,8 @@ class _Resolver:
 
     def add(self, tree: Tree) -> None:
         """Resolve a tree."""
-        if tree.kind == "cuda-libraries" and self._local_parts.of(Tree("cuda", tree.version)):
-            return  # an installed toolkit has them
+        if _in_toolkit(tree, self._local_parts):
+            return
         here = self._local_parts.of(tree)
         self.made[tree.name] = here.locked if here else self._from_wheels(tree)
 
