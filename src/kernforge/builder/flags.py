@@ -107,10 +107,7 @@ def stable_target(oldest: Version2) -> str:
 
 
 def torch_includes(target: Target) -> tuple[str, ...]:
-    """Search paths of torch's headers, and the definitions that torch's own cmake adds.
-
-    The prefix map keeps the store's path out of ``__FILE__``.
-    """
+    """Search paths of torch's headers, and the definitions that torch's own cmake adds."""
     if target.torch is None:
         return ()
     trees = [Tree.of("torch", target.torch, target.cross_cpu)]
@@ -119,11 +116,12 @@ def torch_includes(target: Target) -> tuple[str, ...]:
     return (
         *_TORCH_DEFINES,
         *(_TORCH_CUDA_DEFINES if target.cuda else ()),
-        *(part for tree in trees for part in _torch_tree_includes(tree)),
+        *(part for tree in trees for part in tree_includes(tree)),
     )
 
 
-def _torch_tree_includes(tree: Tree) -> tuple[str, ...]:
+def tree_includes(tree: Tree) -> tuple[str, ...]:
+    """Search paths of a torch's headers; the prefix map keeps their path out of ``__FILE__``."""
     return (
         "-isystem",
         tree.at("include"),

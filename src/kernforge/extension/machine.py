@@ -72,14 +72,12 @@ def find_toolchain(
     elif cuda and (home := _installed_toolkit(environment, torch_cuda)):
         parts["cuda"], cuda = home, home.version
         library_path = library_path or home.library_path
+    if needs.python:
+        python = used.find_python(environment.home, compiler)
+        parts["python"] = LocalTree(locked=python, path=Path(sysconfig.get_path("include")))
     lock, trees = provide(
         environment, needs, LocalParts(trees=parts), progress, torch=series, cuda=cuda
     )
-    if needs.python:
-        lock = lock.having(used.find_python(environment.home, compiler))
-        trees["python"] = sysconfig.get_path("include")
-    if not compiler.refusal:
-        used.record(environment.home, lock)
     archs = _archs(environment, torch) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
@@ -107,7 +105,7 @@ def provide(
     torch: Version2,
     cuda: Version2 | None,
 ) -> tuple[Lock, dict[str, str]]:
-    """Lock and real paths of compiler, torch's headers and toolkit; what is missing is fetched.
+    """Lock and real paths of compiler, headers and toolkit; what is missing is fetched.
 
     Where nothing can be compiled, they are those that the store was last used with.
 
@@ -117,6 +115,7 @@ def provide(
     store, compiler = Store(environment.store), find_compiler(environment)
     wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
     wanted = [Tree.of("torch", torch)] if needs.torch else []
+    wanted += [Tree("python")] if needs.python else []
     if cuda:
         kinds = ("cuda", "cuda-libraries") if needs.libraries else ("cuda",)
         wanted += [Tree.of(kind, cuda) for kind in kinds]
@@ -133,6 +132,8 @@ def provide(
     toolchains = Toolchains(store, wheels, parts)
     place = toolchains.planned_path if policy is Policy.USED else toolchains.path
     paths = {name: str(place(tree)) for name, tree in lock.trees.items()}
+    if not compiler.refusal:
+        used.record(environment.home, lock)
     return lock, {"cxx": compiler.path, **paths}
 
 

@@ -96,11 +96,6 @@ class ExtensionMachine:
     trees: tuple[tuple[str, str], ...] = ()
 
     @property
-    def torch_tree(self) -> Tree:
-        """The tree of torch's headers."""
-        return Tree.of("torch", self.torch)
-
-    @property
     def runtime(self) -> str:
         """Soname of torch's CUDA runtime, if it has all that the toolkit may call; else empty."""
         torch, cuda = self.torch_cuda, self.cuda
@@ -384,10 +379,7 @@ class _ExtensionPlanner:
         """Search paths of the toolchain's headers that a unit may read."""
         extension, cuda = self._extension, self._machine.cuda
         if unit.closure.reaches_torch and extension.with_torch:
-            torch = self._machine.torch_tree
-            for below in ("include", "include/torch/csrc/api/include"):
-                yield from ("-isystem", torch.at(below))
-            yield f"-fmacro-prefix-map={torch.at()}=torch"
+            yield from flags.tree_includes(Tree.of("torch", self._machine.torch))
         if unit.reads_python or not extension.with_torch:
             yield from ("-isystem", Tree("python").at())
         if not cuda or not extension.has_cuda:

@@ -35,7 +35,7 @@ from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.system.progress import Progress
-from kernforge.toolchain import cuda_arch, front_end, installed, used
+from kernforge.toolchain import cuda_arch, front_end, installed
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.releases import USUAL
@@ -162,11 +162,6 @@ def _find_toolchain(
     compiler = machine.find_compiler(environment)
     cuda = _toolkit_version(target) if needs.cuda else None
     lock, trees = _provide(target, needs, cuda, environment, progress)
-    if needs.python:
-        path, locked = python_headers.find(target.python, environment.variables)
-        lock, trees["python"] = lock.having(locked), str(path)
-    if not compiler.refusal:
-        used.record(environment.home, lock)
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
@@ -215,8 +210,12 @@ def _provide(
     progress: Progress,
 ) -> tuple[Lock, dict[str, str]]:
     """Lock and paths of the index's wheels; the installed torch and toolkit are the fallback."""
+    python = {}
+    if needs.python:
+        python["python"] = python_headers.find(target.python, environment.variables)
 
     def provide(parts: LocalParts) -> tuple[Lock, dict[str, str]]:
+        parts = replace(parts, trees={**parts.trees, **python})
         if note := parts.unused_note([str(cuda)] if cuda else []):
             progress.note(f"note: {note}, which comes from wheels")
         return machine.provide(environment, needs, parts, progress, torch=target.torch, cuda=cuda)

@@ -16,7 +16,7 @@ from kernforge.errors import ToolchainError
 from kernforge.setuptools.target import running_python
 from kernforge.system.environment import user_file
 from kernforge.toolchain import installed
-from kernforge.toolchain.lockfile import LockedTree
+from kernforge.toolchain.installed import LocalTree
 
 # Directories with ``include/python3.12`` in them, or in their directories.
 _PLACES = ("/usr", "/opt/python", "~/miniconda3/envs", "~/miniforge3/envs")
@@ -26,8 +26,8 @@ _ABOUT = "patchlevel.h"
 _PATCH = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 
 
-def find(python: str, variables: Mapping[str, str]) -> tuple[Path, LockedTree]:
-    """Directory of a Python's headers, and its entry in a lock.
+def find(python: str, variables: Mapping[str, str]) -> LocalTree:
+    """A Python's headers.
 
     Args:
         python: as targets name it.
@@ -35,7 +35,8 @@ def find(python: str, variables: Mapping[str, str]) -> tuple[Path, LockedTree]:
     installed_ones = available(variables)
     if path := installed_ones.get(python):
         stated = _PATCH.search((path / _ABOUT).read_text(errors="replace"))
-        return path, installed.identify_headers(path, stated[1] if stated else python)
+        locked = installed.identify_headers(path, stated[1] if stated else python)
+        return LocalTree(locked=locked, path=path)
     raise ToolchainError(
         f"extensions for Python {python} need its headers, and they are not on this machine "
         "(looked at interpreters of uv, pyenv, the system, manylinux and conda)",

@@ -65,7 +65,7 @@ class LocalParts:
         """What the user has in the place of a tree's wheels."""
         if tree.cpu:
             return None
-        if tree.kind == "python":
+        if tree.kind == "python" and "python" not in self.trees:
             return LocalTree(locked=installed.identify_python(), path=installed.python_headers())
         here = self.trees.get(tree.kind)
         if here is None or here.locked.version not in {"", tree.version}:

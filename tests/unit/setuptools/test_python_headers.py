@@ -23,7 +23,7 @@ def test_headers_of_uv_and_pyenv_are_found(tmp_path, mark, suffix):
     }
     found = available(variables)
     assert {each for each in found if each.startswith(("3.18", "3.19"))} == {*names}
-    locked = [find(name, variables)[1] for name in names]
+    locked = [find(name, variables).locked for name in names]
     assert [each.release for each in locked] == ["3.18.2", "3.19.0"]
     assert locked[0].digest != locked[1].digest
 
