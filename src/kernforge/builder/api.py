@@ -35,7 +35,7 @@ from kernforge.project import units
 from kernforge.project.api import Project, folder
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
-from kernforge.source import binding_mistakes, compiler_advice, unit_mistakes
+from kernforge.source import compiler_advice, mistakes
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
@@ -370,17 +370,15 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     read = [
         (unit.path, unit.closure, sources.texts) for of in compiled for unit in sources.units(*of)
     ]
-    if errors := sorted(set(unit_mistakes.find(read))):
-        lines = [f"{path}:{line}: {problem}" for path, line, problem in errors]
-        raise SourceError("\n".join(lines), hint=unit_mistakes.FIX)
     python = {
         path: project.files[path].read_text(errors="replace")
         for path in sources.digests
         if path.startswith(package) and path.endswith(".py")
     }
-    if mistakes := sorted(binding_mistakes.find(texts, sources.texts, python)):
-        fixes = dict.fromkeys(mistake.fix for mistake in mistakes)
-        raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
+    found = {*mistakes.of_units(read), *mistakes.of_operators(texts, sources.texts, python)}
+    if found:
+        wrong = sorted(found)
+        raise SourceError("\n".join(map(str, wrong)), hint=mistakes.fixes(wrong))
 
 
 def uncompiled_notes(files: Mapping[str, Sequence[str]]) -> list[str]:

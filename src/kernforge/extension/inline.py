@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from kernforge.errors import UsageError
 from kernforge.extension.device.split import is_raw
-from kernforge.source import cpp_text, unit_mistakes
+from kernforge.source import cpp_text, mistakes
 from kernforge.source.op_namespace import EXTENSION_NAME
 
 CPP, CUDA = "cpp_sources", "cuda_sources"
@@ -76,7 +76,7 @@ def inline(
     if functions is not None:
         names = functions if isinstance(functions, list | tuple | dict) else [str(functions)]
         texts = ("\n".join(cpp.values()), "\n".join(cuda.values()))
-        if problem := unit_mistakes.unbound(names, *texts):
+        if problem := mistakes.unbound(names, *texts):
             raise UsageError(problem, hint="name functions as the sources do")
         bound = {_FUNCTIONS: _bindings(functions, error_handling=error_handling)}
     headers: tuple[str, ...] = ()

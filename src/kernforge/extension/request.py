@@ -25,7 +25,7 @@ from kernforge.extension import flags, machine
 from kernforge.extension.device.units import ExtensionUnit
 from kernforge.extension.flags import Flags
 from kernforge.extension.plan import Extension
-from kernforge.source import includes, op_schema, op_types, unit_mistakes
+from kernforge.source import includes, mistakes, op_schema
 from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.source.includes import Closure
 from kernforge.source.op_namespace import EXTENSION_NAME
@@ -144,13 +144,11 @@ def check_types(module: Extension, restore: Callable[[str], str]) -> None:
 
     No compiler has started yet; the message has the form of a compiler's.
     """
-    texts = {restore(path): text for unit in module.units for path, text in unit.texts.items()}
-    wrong = [f"{p}:{n}: error: {problem}" for p, n, problem in op_types.disagreements(texts)]
-    if wrong:
-        raise BuildError("\n".join(wrong), hint=op_types.FIX)
+    texts = {path: text for unit in module.units for path, text in unit.texts.items()}
     units = ((unit.path, unit.closure, unit.texts) for unit in module.units)
-    if errors := [f"{restore(p)}:{n}: error: {text}" for p, n, text in unit_mistakes.find(units)]:
-        raise BuildError("\n".join(dict.fromkeys(errors)), hint=unit_mistakes.FIX)
+    if found := dict.fromkeys([*mistakes.of_types(texts), *mistakes.of_units(units)]):
+        lines = (restore(f"{each.path}:{each.line}: error: {each.problem}") for each in found)
+        raise BuildError("\n".join(lines), hint=mistakes.fixes(found))
 
 
 def _check_name(name: str, texts: Iterable[str]) -> None:

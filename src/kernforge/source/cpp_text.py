@@ -100,8 +100,8 @@ def line_of(text: str, offset: int) -> int:
 
 def unconditional(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Matches of a pattern, outside of comments and literals, that no ``#if`` may leave out."""
-    seen = code(text)
     for match in pattern.finditer(text):
+        seen = code(text)  # most texts have no match, and are not read
         if seen[match.start() : match.end()].strip() and not is_conditional(seen, match.start()):
             yield match
 

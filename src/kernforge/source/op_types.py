@@ -15,10 +15,6 @@ from typing import NamedTuple
 from kernforge.source import cpp_text
 from kernforge.source.op_schema import ARGUMENT, SCHEMA
 
-FIX = (
-    "write int64_t for int, double for float, std::string for str, std::optional<T> for T? and "
-    "std::vector<T> for T[], or change the schema: torch does not convert one type to another"
-)
 _BINDS = re.compile(r"[.>]\s*(?P<what>def|impl)\s*\(")
 _FUNCTION = re.compile(r"(?:(?:TORCH_BOX|TORCH_FN)\s*\()?[(&\s]*(?:\w+::)*(\w+)(?:<.*>)?[)\s]*")
 _BODY = re.compile(r"\s*(?:noexcept\s*)?(?:->\s*([^{};]{1,200}))?\{")
@@ -26,7 +22,6 @@ _SPECIFIERS = re.compile(
     r'\[\[.*?\]\]|^[ \t]*#.*$|\b(?:static|inline|constexpr|extern\s+"C"|__host__)\s', re.MULTILINE
 )
 _QUALIFIER = re.compile(r"(?:\w+\s*::\s*)+$")
-_UNBOXES = r"\bto\s*<([\w:<>,\s]+)>\s*\(\s*%s\s*\[\s*(\d+)\s*\]\s*\)"
 _ALIAS = re.compile(r"\busing\s+(\w+)\s*=([^;{}]{1,200});|\btypedef\s([^;{}]{1,200}?)\s(\w+)\s*;")
 _CALLED = re.compile(r"\b(\w+)\s*\(")
 _CLASS = re.compile(r"\b(?:struct|class)\s+\w[^;{}()]{0,200}\{")
@@ -58,14 +53,12 @@ class _Function(NamedTuple):
 
     Attributes:
         takes: its parameters, as they are written but for the file's own names of types.
-        reads: for one that unboxes its arguments itself, their types by number.
     """
 
     path: str
     line: int
     takes: list[str]
     returns: str
-    reads: dict[int, str] | None
 
 
 def disagreements(sources: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
@@ -139,15 +132,11 @@ def _definitions(sources: Mapping[str, str], names: set[str]) -> dict[str, list[
             takes = [each.partition("=")[0].strip() for each in cpp_text.split(inside)]
             # Torch's full API passes the dispatch keys to a function that takes them first.
             takes = [t for t in takes if t not in {"", "void"} and "DispatchKeySet" not in t]
-            reads = None
-            if takes and "StableIValue" in takes[0]:
-                stack = re.findall(r"\w+", takes[0])[-1]
-                block = code[body.end() : cpp_text.closing(code, body.end() - 1)]
-                reads = {int(number): cpp for cpp, number in re.findall(_UNBOXES % stack, block)}
+            if takes and "StableIValue" in takes[0]:  # it unboxes its arguments itself
+                continue
             line = cpp_text.line_of(code, match.start())
             returns = _plain((body[1] or before).strip(), aliases)
-            function = _Function(path, line, takes, returns, reads)
-            found.setdefault(match[1], []).append(function)
+            found.setdefault(match[1], []).append(_Function(path, line, takes, returns))
     return found
 
 
@@ -178,18 +167,15 @@ def _difference(schema: re.Match[str], function: _Function) -> str:
     if "..." in declared or any("..." in each for each in function.takes):
         return ""
     counted = f"{len(declared)} argument{'' if len(declared) == 1 else 's'}"
-    if function.reads is None and len(declared) != len(function.takes):
+    if len(declared) != len(function.takes):
         return f"{counted}, C++ takes {len(function.takes)} in"
-    taken = dict(enumerate(function.takes)) if function.reads is None else function.reads
-    for number, cpp in sorted(taken.items()):
-        if number >= len(declared):
-            return f"{counted}, C++ reads number {number + 1} in"
-        if not _agree(declared[number].partition("=")[0], cpp):
-            return f"{declared[number]}, C++ takes {cpp} in"
+    for argument, cpp in zip(declared, function.takes, strict=True):
+        if not _agree(argument.partition("=")[0], cpp):
+            return f"{argument}, C++ takes {cpp} in"
     several = re.fullmatch(r"\((.*)\)", schema["returns"].strip())
     wanted = [each for each in cpp_text.split(several[1] if several else schema["returns"]) if each]
     made = _results(function.returns)
-    if function.reads is not None or made is None or "..." in wanted:
+    if made is None or "..." in wanted:
         return ""
     if len(wanted) != len(made) or not all(map(_agree, wanted, made)):
         return f"-> {schema['returns'].strip()}, C++ returns {function.returns} from"

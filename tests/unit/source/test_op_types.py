@@ -61,6 +61,7 @@ def test_a_function_that_differs_from_its_schema_is_named(schema, function, says
         ("(float x) -> ()", "struct S { void run(long n) {} };\nMAKE(run)"),
         ("(float x, ...) -> ()", "void run(long n)"),
         ("(float x) -> ()", "MAKE(run, long)"),
+        ("(float x) -> ()", "void run(StableIValue* stack, uint64_t n, uint64_t m)"),
     ],
 )
 def test_what_may_be_right_is_accepted(schema, function):
@@ -71,7 +72,3 @@ def test_types_are_read_through_each_form_of_a_binding():
     wrong = "void run(double n)"
     for how in ("&run", "run", "TORCH_FN(run)", "TORCH_BOX(&ns::run)", "torch::kCUDA, &run<T>"):
         assert disagreements("(int n) -> ()", wrong, how), how
-    own = "void run(StableIValue* s, uint64_t, uint64_t) { to<%s>(s[1]); }\nint other()"
-    assert disagreements("(Tensor x, int n) -> ()", own % "double", "&run")
-    assert disagreements("(Tensor x) -> ()", own % "double", "run")
-    assert not disagreements("(Tensor x, float n) -> ()", own % "double", "run")
