@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import IO, Any
 
 from kernforge.errors import KernforgeError, MovedError, NotPublishedError, RegistryError
@@ -122,7 +122,7 @@ class Http:
             yield data
             url = following(url, link[1]) if link else ""
 
-    def stream(self, what: str, url: str, start: int, stop: int) -> Iterator[bytes]:
+    def stream(self, what: str, url: str, start: int, stop: int) -> Generator[bytes, None, None]:
         """The bytes of a file from ``start`` to ``stop``, as they arrive."""
         # Caches between here and the server keep whole files alone.
         headers = {"Range": f"bytes={start}-{stop - 1}"} if start else {}

@@ -26,7 +26,7 @@ from kernforge.system.environment import Environment, expanded, user_file
 from kernforge.system.http import again, netrc_login
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class HubTransport(Transport):
             return None
         return files
 
-    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:
+    def open(self, repo_id: str, commit: str, part: Part) -> Generator[bytes, None, None]:
         """The bytes of a part of a file, as they arrive."""
         path = quote(part.path)
         url = f"{self.address}/kernels/{check_repo_id(repo_id)}/resolve/{commit}/{path}"

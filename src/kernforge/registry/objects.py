@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -100,7 +100,7 @@ class ObjectTransport(FileTransport):
         with reading(f"{self.address} about {repo_id}"):
             return listing.read_refs(data), state
 
-    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
+    def open(self, repo_id: str, commit: str, part: Part) -> Generator[bytes, None, None]:  # noqa: ARG002
         """The bytes of a part of an object, as they arrive."""
         path = f"{directory_name(repo_id)}/{part.file.place}"
         if url := self._signed(repo_id, path):

@@ -13,7 +13,7 @@ Logins are those of docker and podman, with their credential helpers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class OciTransport(Transport):
             listed = untrusted.parse_json(manifest)["annotations"][FILES]
             return read_listing(listed.encode())
 
-    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
+    def open(self, repo_id: str, commit: str, part: Part) -> Generator[bytes, None, None]:  # noqa: ARG002
         """The bytes of a part of a layer or another blob, as they arrive."""
         url = self.url(repo_id, f"blobs/sha256:{part.file.object}")
         return self.http(repo_id).stream(f"{part.path} of {repo_id}", url, part.start, part.stop)

@@ -17,7 +17,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,8 +105,8 @@ class Transport:
         """All files of a commit by path, see ``valid_file``; None if there is no such commit."""
         raise NotImplementedError
 
-    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:
-        """The bytes of a part, as they arrive."""
+    def open(self, repo_id: str, commit: str, part: Part) -> Generator[bytes, None, None]:
+        """The bytes of a part, as they arrive; to close it ends the request."""
         raise NotImplementedError
 
     def repo_ids(self) -> tuple[str, ...] | None:
@@ -349,8 +349,9 @@ class _Download:
         if (have := target.stat().st_size) < part.size:
             rest = replace(part, start=part.start + have)
             chunks = self._transport.open(self._repo_id, self._commit, rest)
-            limited = untrusted.bounded(chunks, what, part.size - have)
-            files.write_stream(target, limited, self._advance)
+            with contextlib.closing(chunks):  # an error's traceback would hold the connection
+                limited = untrusted.bounded(chunks, what, part.size - have)
+                files.write_stream(target, limited, self._advance)
         if (have := target.stat().st_size) < part.size:
             raise BusyError(
                 f"{what} was interrupted after {have} of {part.size} bytes",

@@ -7,7 +7,7 @@ server comes from ``~/.netrc``, or the file that ``NETRC`` names, as for pip and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from kernforge.errors import NotPublishedError
@@ -69,7 +69,7 @@ class StaticTransport(FileTransport):
         """A small file in the directory of a kernel."""
         return self._http.document(f"kernel {repo_id!r}", self._url(repo_id, path))
 
-    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
+    def open(self, repo_id: str, commit: str, part: Part) -> Generator[bytes, None, None]:  # noqa: ARG002
         """The bytes of a part of an object, as they arrive."""
         what, url = f"{part.path} of {repo_id}", self._url(repo_id, part.file.place)
         return self._http.stream(what, url, part.start, part.stop)

@@ -107,6 +107,24 @@ def test_bytes_that_differ_are_refused(show, tmp_path):
         registry.fetch(REPO, commit, VARIANT)
 
 
+def test_a_refused_download_ends_its_request(show, monkeypatch):
+    registry, _ = show()
+    commit = commit_of(registry, REPO, 1)
+    open_requests = []
+
+    def too_long(_repo_id, _commit, part):
+        open_requests.append(part.path)
+        try:
+            yield bytes(part.size + 1)
+        finally:
+            open_requests.remove(part.path)
+
+    monkeypatch.setattr(registry.transport, "open", too_long)
+    with pytest.raises(KernforgeError):
+        registry.fetch(REPO, commit, VARIANT)
+    assert open_requests == []
+
+
 def test_an_unfinished_copy_says_so(show, tmp_path):
     registry, _ = show()
     commit = commit_of(registry, REPO, 1)
