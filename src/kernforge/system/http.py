@@ -225,53 +225,47 @@ class Client:
                 target = target._replace(scheme="http", netloc=parts.netloc.rpartition("@")[2])
                 sent |= _proxy_headers(proxy)
         idle = self._idle.setdefault((os.getpid(), host_of(url)), [])  # a fork makes its own
-        while True:
+        with _translated(url, self._hint, NetworkError):
             try:
-                connection, is_used = idle.pop(), True
+                connection = idle.pop()
             except IndexError:
-                with _translated(url, self._hint, NetworkError):
-                    connection, is_used = self._connection(url, parts, proxy, meter), False
-            try:
-                with _translated(url, self._hint, BusyError):
-                    connection.response_class = functools.partial(_metered, meter)  # type: ignore[assignment]
-                    connection.sock.settimeout(meter.wait_s())
-                    if body is not None and not isinstance(body, bytes):
-                        body.seek(0)
-                    connection.request(method, target.geturl(), body, sent)
-                    if body:
-                        meter.restart()
-                    return connection, connection.getresponse()
-            except BaseException as error:
-                connection.close()
-                # The server closed it while it was idle.
-                cause = error.__cause__
-                if not is_used or not isinstance(cause, OSError) or isinstance(cause, TimeoutError):
-                    raise
+                connection = self._connection(url, parts, proxy, meter)
+        connection.response_class = functools.partial(_metered, meter)  # type: ignore[assignment]
+        try:
+            with _translated(url, self._hint, NetworkError):
+                if connection.sock is None:
+                    connection.connect()
+            with _translated(url, self._hint, BusyError):
+                connection.sock.settimeout(meter.wait_s())
+                if body is not None and not isinstance(body, bytes):
+                    body.seek(0)
+                connection.request(method, target.geturl(), body, sent)
+                if body:
+                    meter.restart()
+                return connection, connection.getresponse()
+        except BaseException:
+            connection.close()
+            _close_all(self._idle)  # the server may have closed these, too: no retry with them
+            raise
 
     def _connection(
         self, url: str, parts: SplitResult, proxy: SplitResult | None, meter: Meter
     ) -> HTTPConnection:
-        """A new connection, through the proxy if there is one."""
+        """A new connection, which is not open yet, through the proxy if there is one."""
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415
 
         host, port, timeout = parts.hostname or "", parts.port, meter.wait_s()
         via = (proxy.hostname or "", proxy.port or 80) if proxy else (host, port)
-        connection: HTTPConnection
-        if parts.scheme == "https":
-            context = _context(
-                self._authorities or _named(), self._certificate, verify=not self._unverified(url)
-            )
-            connection = HTTPSConnection(*via, timeout=timeout, context=context)
-            if proxy:
-                connection.set_tunnel(host, port, _proxy_headers(proxy))
-        else:
-            connection = HTTPConnection(*via, timeout=timeout)
-        connection.response_class = functools.partial(_metered, meter)  # type: ignore[assignment]
-        try:
-            connection.connect()
-        except BaseException:
-            connection.close()
-            raise
+        if parts.scheme != "https":
+            return HTTPConnection(*via, timeout=timeout)
+        variables = map(Environment.live().variables.get, _CERTIFICATES)
+        authorities = (self._authorities,) if self._authorities else variables
+        context = _context(
+            tuple(filter(None, authorities)), self._certificate, verify=not self._unverified(url)
+        )
+        connection = HTTPSConnection(*via, timeout=timeout, context=context)
+        if proxy:
+            connection.set_tunnel(host, port, _proxy_headers(proxy))
         return connection
 
     def _proxy(self, parts: SplitResult) -> SplitResult | None:
@@ -368,23 +362,13 @@ def _reason(answer: Response, reason: str) -> str:
 def status_error(url: str, status: int, headers: Any, reason: str) -> NetworkError:
     """The error for an HTTP status; a BusyError if a retry may help, as ``Retry-After`` says."""
     if status == _TOO_MANY or (status >= _SERVER and status != _PORTAL):
+        wait = headers.get("Retry-After", "")
         return BusyError(
             f"{bare(url)} is busy or has an internal error: HTTP {status}",
             hint="try again later; a token may raise the limit",
-            wait_s=_seconds(headers.get("Retry-After", "")),
+            wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
         )
     return StatusError(url, status, headers, reason)
-
-
-def _seconds(after: str) -> float:
-    """The seconds of a ``Retry-After``, which may be a date."""
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - rare
-
-    if after.isdecimal() and after.isascii():
-        return float(after)
-    with contextlib.suppress(ValueError, OverflowError):
-        return parsedate_to_datetime(after).timestamp() - time.time()
-    return 0.0
 
 
 def following(url: str, location: str) -> str:
@@ -411,34 +395,28 @@ def following(url: str, location: str) -> str:
     )
 
 
-def _named() -> tuple[tuple[str, str], ...]:
-    """The variables that name certificates of authorities; those that are set hold alone."""
-    variables = Environment.live().variables
-    return tuple((name, path) for name in _CERTIFICATES if (path := variables.get(name)))
-
-
 @functools.lru_cache(maxsize=16)
 def _context(
-    authorities: str | tuple[tuple[str, str], ...], certificate: str | None, *, verify: bool
+    authorities: tuple[str, ...], certificate: str | None, *, verify: bool
 ) -> ssl.SSLContext:
-    """Settings of TLS; reading the certificates of all authorities takes 20 ms."""
+    """Settings of TLS; reading the certificates of all authorities takes 20 ms.
+
+    Args:
+        authorities: files and directories, which hold alone; empty for the machine's own.
+    """
     import ssl  # noqa: PLC0415 - slow, and not for a warm cache
 
-    if isinstance(authorities, str):
-        authorities = (("pip's option cert", authorities),)
-    context = ssl.create_default_context(cafile=_own_authorities() if not authorities else None)
+    context = ssl.create_default_context()
     if authorities:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.verify_flags = ssl.create_default_context().verify_flags
-    for name, path in authorities:
+        flags, context = context.verify_flags, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.verify_flags = flags
+    for path in authorities or _own_authorities():
+        # OpenSSL itself takes several directories, with colons between them.
+        kind = "capath" if Path(path.partition(":")[0]).is_dir() else "cafile"
         try:
-            if name == "SSL_CERT_DIR" or Path(path).is_dir():
-                Path(path.partition(":")[0]).stat()
-                context.load_verify_locations(capath=path)
-            else:
-                context.load_verify_locations(cafile=path)
+            context.load_verify_locations(**{kind: path})
         except OSError as error:
-            raise ValueError(f"{name} is {path}: {one_line(error)}") from None
+            raise ValueError(f"the certificates of {path}: {one_line(error)}") from None
     if certificate:
         context.load_cert_chain(certificate)
     if not verify:
@@ -446,20 +424,20 @@ def _context(
     return context
 
 
-def _own_authorities() -> str | None:
-    """A file of authorities where OpenSSL has none at its own places; None where it has."""
+def _own_authorities() -> tuple[str, ...]:
+    """A file of authorities where OpenSSL has none at its own places."""
     import ssl  # noqa: PLC0415 - see _context
 
     paths = ssl.get_default_verify_paths()
     if paths.cafile or any(Path(paths.capath or "/nonexistent").glob("*.0")):
-        return None
+        return ()
     if found := next(filter(os.path.isfile, _AUTHORITIES), None):
-        return found
+        return (found,)
     try:
         import certifi  # noqa: PLC0415 - where the machine has none
     except ImportError:
-        return None
-    return certifi.where()
+        return ()
+    return (certifi.where(),)
 
 
 def netrc_login(netrc_file: Path, url: str) -> str:
