@@ -137,9 +137,19 @@ class Http:
                     return
 
     def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
-        """The error for an HTTP status, see ``refusal``."""
-        hints = {"absent": self._absent, "denied": self._denied}
-        return refusal(self.address, what, status, headers, reason, **hints)
+        """The error for an HTTP status of the server, or of a proxy before it."""
+        error = status_error(self.address, status, headers, reason)
+        if isinstance(error, BusyError):
+            return error
+        if status == _CHANGED:
+            return MovedError(f"another process published {what} at once", hint="publish again")
+        detail = f"HTTP {status}, {one_line(headers.get('X-Error-Message') or reason)}"
+        # A hub answers 401 to a user who may not see a kernel.
+        if status == _NOT_FOUND or headers.get("X-Error-Code") == "RepoNotFound":
+            message = f"{self.address} has no {what}: {detail}"
+            return NotPublishedError(message, hint=self._absent)
+        hint = {_PROXY_LOGIN: UNREACHABLE, _PORTAL: SIGN_IN_HINT}.get(status, self._denied)
+        return RegistryError(f"{self.address} refuses {what}: {detail}", hint=hint)
 
 
 def check_address(text: str) -> str:
@@ -151,22 +161,6 @@ def check_address(text: str) -> str:
             "HF_TOKEN, the login for another server in ~/.netrc, or of oci:// in docker's files",
         )
     return text.rstrip("/")
-
-
-def refusal(
-    address: str, what: str, status: int, headers: Any, reason: str, *, absent: str, denied: str
-) -> KernforgeError:
-    """The error for an HTTP status of a server, or of a proxy before it; hints as of ``Http``."""
-    if isinstance(error := status_error(address, status, headers, reason), BusyError):
-        return error
-    if status == _CHANGED:
-        return MovedError(f"another process published {what} at once", hint="publish again")
-    detail = f"HTTP {status}, {one_line(headers.get('X-Error-Message') or reason)}"
-    # A hub answers 401 to a user who may not see a kernel.
-    if status == _NOT_FOUND or headers.get("X-Error-Code") == "RepoNotFound":
-        return NotPublishedError(f"{address} has no {what}: {detail}", hint=absent)
-    hint = {_PROXY_LOGIN: UNREACHABLE, _PORTAL: SIGN_IN_HINT}.get(status, denied)
-    return RegistryError(f"{address} refuses {what}: {detail}", hint=hint)
 
 
 def body_of(response: Response) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any
 from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NetworkError, RegistryError
 from kernforge.registry import listing
-from kernforge.registry.http import Http, reading, refusal
+from kernforge.registry.http import Http, reading
 from kernforge.registry.names import directory_name, repo_ids
 from kernforge.registry.remote import Part
 from kernforge.registry.static import FileTransport
@@ -66,7 +66,10 @@ class ObjectTransport(FileTransport):
         self._obstore: Any = obstore
         self.address, self._process = location.rstrip("/"), os.getpid()
         self._public = any(name.endswith("_SKIP_SIGNATURE") for name in variables)
-        hint = self._hint()
+        hint = self._hint = (
+            "check the address, that the account may get, list and put its objects, and the "
+            f"variables {_VARIABLES[self.address[:2]]}"
+        )
         self._http = Http(
             self.address,
             absent=hint,
@@ -187,12 +190,6 @@ class ObjectTransport(FileTransport):
         except (self._obstore.exceptions.BaseError, FileNotFoundError) as error:
             raise self._error(error, what) from error
 
-    def _hint(self) -> str:
-        return (
-            "check the address, that the account may get, list and put its objects, and the "
-            f"variables {_VARIABLES[self.address[:2]]}"
-        )
-
     def _error(self, error: Exception, what: str) -> KernforgeError:
         text, errors = str(error), self._obstore.exceptions
         status = int(match[1]) if (match := _STATUS.search(text)) else 0
@@ -200,13 +197,13 @@ class ObjectTransport(FileTransport):
             status = 412
         match = _REASON.search(text) if status or "HTTP error" in text else None
         reason = one_line(match[match.lastindex or 0] if match else text.partition("\n")[0])
-        hint = self._hint()
         if status:
-            return refusal(self.address, what, status, {}, reason, absent=hint, denied=hint)
+            return self._http.refused(what, status, {}, reason)
         if "HTTP error" not in text:
-            return RegistryError(f"{self.address} cannot be used: {reason}", hint=hint)
+            return RegistryError(f"{self.address} cannot be used: {reason}", hint=self._hint)
         kind = NetworkError if _NOWHERE.search(text) else BusyError
-        return kind(f"{self.address} cannot be reached: {reason}", hint=f"{UNREACHABLE}; {hint}")
+        hint = f"{UNREACHABLE}; {self._hint}"
+        return kind(f"{self.address} cannot be reached: {reason}", hint=hint)
 
 
 def _profile() -> Any:
