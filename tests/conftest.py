@@ -209,15 +209,26 @@ def fresh_venv(kept_home, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def kernforge_cli(kept_home, fork_server):
+def forked(fork_server):
+    """A function that runs ``python ARGUMENTS``, forked, and looks at its exit code."""
+
+    def call(*arguments, expect=0, cwd=None, env=os.environ, **more):
+        environment = {**env, **{name: str(more[name]) for name in more}}
+        argv = [sys.executable, *map(str, arguments)]
+        done = fork_server.run(argv, env=environment, cwd=cwd)
+        assert expect in (None, done.returncode), done.stdout + done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def kernforge_cli(kept_home, forked):
     """A function that runs ``kernforge ARGUMENTS``, forked, and looks at its exit code."""
 
-    def call(*arguments, expect=0, home=kept_home, env=None, cwd=None, program=("-m", "kernforge")):
-        argv = [sys.executable, *program, *map(str, arguments)]
-        environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
-        done = fork_server.run(argv, env=environment, cwd=cwd)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
+    def call(*arguments, expect=0, home=kept_home, env=None, cwd=None):
+        more = {"KERNFORGE_HOME": home, **(env or {})}
+        return forked("-m", "kernforge", *arguments, expect=expect, cwd=cwd, **more)
 
     return call
 

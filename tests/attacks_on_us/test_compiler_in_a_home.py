@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support import trees
 from support.attacks import SECRET
 
 from kernforge.builder import sandbox
@@ -29,11 +30,7 @@ SECRETS = [
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    found = tmp_path / "home"
-    for name in SECRETS:
-        path = found / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(SECRET)
+    found = trees.write(tmp_path / "home", dict.fromkeys(SECRETS, SECRET))
     monkeypatch.setenv("HOME", str(found))
     return found
 

@@ -3,13 +3,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support import programs
 
 torch = pytest.importorskip("torch")
 from broken.operators import FAULTS  # noqa: E402 - skipped without torch
@@ -21,11 +21,10 @@ SRC = HERE.parents[1] / "src"
 
 
 def run(*words, home=None, **more):
-    env = {**os.environ, "PYTHONPATH": f"{SRC}:{HERE}:{os.environ.get('PYTHONPATH', '')}", **more}
-    env |= {"OMP_NUM_THREADS": "1"} | ({"KERNFORGE_HOME": str(home)} if home else {})
-    env.pop("KERNFORGE_KERNEL_DIR", None)
-    argv = [sys.executable, *map(str, words)]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    more |= {"PYTHONPATH": f"{SRC}:{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    more |= {"OMP_NUM_THREADS": "1"} | ({"KERNFORGE_HOME": home} if home else {})
+    env = {name: value for name, value in os.environ.items() if name != "KERNFORGE_KERNEL_DIR"}
+    return programs.run((sys.executable, *words), env=env, expect=None, **more)
 
 
 def check(place, tests, *options):

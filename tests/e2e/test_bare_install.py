@@ -2,12 +2,12 @@
 """``pip install kernforge`` and nothing else: what works, and what the rest says."""
 
 import json
-import subprocess
 import tomllib
 
 import pytest
 from packaging.requirements import Requirement
 from support.fresh_venv import ROOT
+from support.programs import run
 
 from kernforge.cli.table import COMMANDS
 
@@ -19,18 +19,15 @@ def bare(fresh_venv, tmp_path_factory):
     venv.install("kernforge")
     home = tmp_path_factory.mktemp("bare")
 
-    def run(*argv, expect=0):
+    def call(*argv, expect=0):
         environ = venv.environ(
             KERNFORGE_HOME=str(home / "home"), KERNELS_CACHE=str(home / "kernels")
         )
-        done = subprocess.run(
-            argv, env=environ, cwd=home, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == expect, done.stdout + done.stderr
+        done = run(argv, cwd=home, env=environ, expect=expect)
         assert "Traceback" not in done.stderr
         return done
 
-    return run
+    return call
 
 
 def test_a_fresh_environment_has_what_was_installed_and_nothing_else(bare):

@@ -2,7 +2,6 @@
 """``kernforge bench``: a project's two files, results, published versions, the client's scripts."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 import xml.etree.ElementTree as ET
 
 import pytest
+from support.programs import run
 from support.variants import contents
 
 from kernforge.publish.api import publish
@@ -45,18 +45,14 @@ torch.set_default_dtype(torch.float64)
 PEERS = {"no relu": lambda x, alpha: x * alpha, "absent": lambda *_: NotImplemented,
          "medium": medium, "watch": watch}
 """
-BENCH = (sys.executable, "-m", "kernforge", "bench")
-
-
-def arguments(project, *more):
-    return [*BENCH, project, "--device", "cpu", "--json", "--rounds", "6", "--mode", "hot", *more]
+BENCH = ("-m", "kernforge", "bench")
+HOT = ("--device", "cpu", "--rounds", "6", "--mode", "hot")
 
 
 @pytest.fixture
-def bench(fork_server):
-    def call(project, *more, **environ):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
-        return fork_server.run(arguments(project, *more), env=environment)
+def bench(forked):
+    def call(project, *more, **options):
+        return forked(*BENCH, project, *HOT, "--json", *more, OMP_NUM_THREADS="1", **options)
 
     return call
 
@@ -70,8 +66,7 @@ def project(tmp_path):
 
 
 def test_a_wrong_peer_is_refused_with_an_exit_code(project, bench):
-    done = bench(project, "--out", project / "now.json")
-    assert done.returncode == 6, done.stderr
+    done = bench(project, "--out", project / "now.json", expect=6)
     assert "relu 40000, no relu, hot: call" in done.stderr
     stored = json.loads((project / "now.json").read_text())
     (case,) = stored["workloads"]
@@ -96,7 +91,6 @@ def test_a_sweep_is_drawn_as_picture_and_page(project, bench):
     pictures = [project / f"seen.{kind}" for kind in ("svg", "png", "html")]
     for path in pictures:
         done = bench(project, "--sizes", "2^8:2^12:4", "--visual", path)
-        assert done.returncode == 0, done.stderr
     assert [case["size"] for case in json.loads(done.stdout)["workloads"]] == [256, 4096]
     ET.fromstring(pictures[0].read_text())  # noqa: S314 - our own picture
     assert pictures[1].read_bytes().startswith(b"\x89PNG")
@@ -107,9 +101,7 @@ def test_a_sweep_is_drawn_as_picture_and_page(project, bench):
 
 def test_profile_says_where_the_time_goes(project):
     (project / "benchmarks" / "candidates.py").write_text(CANDIDATES.partition("PEERS")[0])
-    argv = [*BENCH, project, "--device", "cpu", "--rounds", "6", "--mode", "hot", "--profile"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run((sys.executable, *BENCH, project, *HOT, "--profile"))
     assert "relu 40000, kernel, hot: median of a call" in done.stderr
     assert "aten::relu" in done.stderr
 
@@ -119,15 +111,15 @@ def test_an_interrupted_run_is_written_as_partial(project):
     (project / "benchmarks" / "workloads.py").write_text(many)
     (project / "benchmarks" / "candidates.py").write_text(CANDIDATES.partition("PEERS")[0])
     out = project / "now.json"
-    argv = [*BENCH, project, "--device", "cpu", "--mode", "hot", "--out", out]
-    with subprocess.Popen(argv, stdout=-1, stderr=-1, text=True) as run:
-        for line in run.stderr:
+    argv = [sys.executable, *BENCH, project, "--device", "cpu", "--mode", "hot", "--out", out]
+    with subprocess.Popen(argv, stdout=-1, stderr=-1, text=True) as process:
+        for line in process.stderr:
             if line.startswith("relu 40000: measured"):
                 break
         time.sleep(0.2)
-        run.send_signal(signal.SIGINT)
-        shown, notes = run.communicate(timeout=300)
-    assert run.returncode == 130, notes
+        process.send_signal(signal.SIGINT)
+        shown, notes = process.communicate(timeout=300)
+    assert process.returncode == 130, notes
     assert shown.startswith("PARTIAL: the run was interrupted")
     stored = json.loads(out.read_text())
     assert stored["partial"]
@@ -138,18 +130,11 @@ def test_an_error_of_a_benchmark_file_has_its_line(project, bench):
     path = project / "benchmarks" / "workloads.py"
     for text, message in (("\nimport nowhere_at_all\n", "line 2"), ("def (\n", "SyntaxError")):
         path.write_text(text)
-        done = bench(project)
-        assert done.returncode == 2
-        assert message in json.loads(done.stdout)["message"]
+        assert message in json.loads(bench(project, expect=2).stdout)["message"]
     path.unlink()
-    assert "workloads.py does not exist" in bench(project).stderr
-
-
-def test_an_unbuilt_project_is_reported_before_the_measurement(project, bench):
-    (project / "build.toml").write_text("")
-    done = bench(project)
-    assert done.returncode == 2
-    assert "is not built" in json.loads(done.stdout)["message"]
+    assert "workloads.py does not exist" in bench(project, expect=2).stderr
+    (project / "build.toml").write_text("")  # before a file is read, and a time measured
+    assert "is not built" in json.loads(bench(project, expect=2).stdout)["message"]
 
 
 # -- beside published versions ----------------------------------------------------------------
@@ -180,16 +165,15 @@ def builds(project, write_variant):
 
 @pytest.fixture
 def against(bench):
-    def call(builds, kernel, *more):
+    def call(builds, kernel, *more, expect):
         published = ("--against", f"{REPO}@1.0.0", "--registry", builds / "registry")
-        return bench(builds, "--build-dir", builds / kernel, *published, *more)
+        return bench(builds, "--build-dir", builds / kernel, *published, *more, expect=expect)
 
     return call
 
 
 def test_slower_than_published_is_an_exit_code(builds, against):
-    done = against(builds, "slow", "--out", builds / "slow.json")
-    assert done.returncode == 6, done.stderr
+    done = against(builds, "slow", "--out", builds / "slow.json", expect=6)
     document = json.loads((builds / "slow.json").read_text())
     (slower,) = document["regressions"]
     assert f"{REPO}@1.0.0 takes" in slower
@@ -200,8 +184,7 @@ def test_slower_than_published_is_an_exit_code(builds, against):
 
 
 def test_faster_than_published_and_than_a_directory_is_no_regression(builds, against):
-    done = against(builds, "fast", "--against", builds / "slow")
-    assert done.returncode == 0, done.stderr
+    done = against(builds, "fast", "--against", builds / "slow", expect=0)
     document = json.loads(done.stdout)
     assert document["regressions"] == []
     rows = {row["candidate"]: row for row in document["workloads"][0]["results"]}
@@ -294,16 +277,16 @@ def repo(tmp_path, write_variant):
 
 
 @pytest.fixture
-def theirs(fork_server):
+def theirs(forked):
     """The command of the client."""
     pytest.importorskip("tabulate")
     torch = pytest.importorskip("torch")
     if torch.version.cuda and not torch.cuda.is_available():
         pytest.skip("the client measures on a GPU where torch is built for one")
 
-    def call(*arguments):
-        argv = [sys.executable, "-c", THEIRS, *arguments, "--iterations", "5", "--json"]
-        return fork_server.run(argv, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    def call(*arguments, expect=0):
+        asked = (*arguments, "--iterations", "5", "--json")
+        return forked("-c", THEIRS, *asked, expect=expect, OMP_NUM_THREADS="1")
 
     return call
 
@@ -311,9 +294,7 @@ def theirs(fork_server):
 def test_scripts_of_the_client_are_measured_unchanged(repo, tmp_path, bench, theirs):
     root = repo()
     done, other = bench(root, "--visual", tmp_path / "seen.svg"), theirs(root)
-    assert done.returncode == 0, done.stderr
     assert (tmp_path / "seen.svg").read_text().startswith("<?xml")
-    assert other.returncode == 0, other.stderr
     rows = {each["name"]: each["results"][0] for each in json.loads(done.stdout)["workloads"]}
     assert {name: row["checked"] > 0 for name, row in rows.items()} == {
         each["workload"]: bool(each.get("verified")) for each in json.loads(other.stdout)["results"]
@@ -325,20 +306,16 @@ def test_scripts_of_the_client_are_measured_unchanged(repo, tmp_path, bench, the
 def test_both_clients_refuse_a_wrong_kernel(repo, bench, theirs):
     wrong = {"__init__.py": TOY["__init__.py"].replace("x.relu()", "x.abs()")}
     root = repo(kernel=wrong)
-    other, done = theirs(root), bench(root, "--workload", "Relu.own")
-    assert other.returncode == 1
-    assert "Verification failed" in other.stderr
-    assert done.returncode == 6, done.stderr
+    assert "Verification failed" in theirs(root, expect=1).stderr
+    done = bench(root, "--workload", "Relu.own", expect=6)
     assert "Relu.own, kernel, hot: call" in done.stderr
 
 
 def test_zeros_within_the_client_tolerance_are_refused(repo, bench, theirs):
     zeros = {"__init__.py": "import torch\n\ndef relu(x):\n    return torch.zeros_like(x)\n"}
     root = repo(script=SMALL, kernel=zeros)
-    assert theirs(root).returncode == 0
-    done = bench(root)
-    assert done.returncode == 6
-    assert "the result is wrong at" in done.stderr
+    theirs(root)
+    assert "the result is wrong at" in bench(root, expect=6).stderr
 
 
 def test_a_published_kernel_is_measured_by_its_scripts(repo, tmp_path, bench):
@@ -346,7 +323,6 @@ def test_a_published_kernel_is_measured_by_its_scripts(repo, tmp_path, bench):
     scripts = {"benchmark.py": root / "benchmarks" / "benchmark.py"}
     publish(root / "build", registry, REPO, benchmarks=scripts)
     done = bench(f"{REPO}@v1", "--registry", registry.root)
-    assert done.returncode == 0, done.stderr
     (case,) = json.loads(done.stdout)["workloads"]
     assert case["results"][0]["checked"]
 
@@ -355,16 +331,11 @@ def test_scripts_of_a_hub_need_trust(repo, hub, tmp_path, bench):
     root = repo(script=SMALL)
     script = (root / "benchmarks" / "benchmark.py").read_bytes()
     hub.add(REPO, "v1", {**contents(root / "build"), "benchmarks/benchmark.py": script})
-    home = {
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(tmp_path / "hf"),
-        "KERNFORGE_HOME": str(tmp_path / "home"),
-    }
+    home = {"HF_HOME": tmp_path / "hf", "KERNFORGE_HOME": tmp_path / "home"}
+    home["HF_ENDPOINT"] = hub.url
     for asked in ((f"{REPO}@v1",), (root, "--against", f"{REPO}@v1")):
-        refused = bench(*asked, "--registry", "hf://", **home)
-        assert refused.returncode == 12, refused.stderr
+        bench(*asked, "--registry", "hf://", expect=12, **home)
     done = bench(f"{REPO}@v1", "--registry", "hf://", "--trust-remote-code", **home)
-    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["workloads"][0]["name"] == "Small.relu"
 
 
@@ -379,5 +350,4 @@ def test_what_cannot_be_measured_is_reported(repo, tmp_path, bench):
         (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
         ((f"{REPO}@v1", "--registry", registry.root), 8, "has no benchmarks/"),
     ):
-        done = bench(*asked)
-        assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+        assert words in bench(*asked, expect=code).stderr

@@ -9,10 +9,10 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 
 import pytest
 from e2e.walkthrough import Walk
+from support.programs import output
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 torch = pytest.importorskip("torch")
@@ -65,16 +65,7 @@ def test_every_line_of_jobs_image_and_container_runs(tmp_path, kept_home, fresh_
 
     def run(line, cwd=project, **more):
         walk.fork()
-        done = subprocess.run(
-            ["bash", "-ec", line],
-            cwd=cwd,
-            env={**env, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return output(("bash", "-ec", line), cwd, env=env, **more)
 
     run(f"kernforge new my-op --minimal --ci {forge}", cwd=top)
     run("kernforge lock")

@@ -63,20 +63,14 @@ BACKENDS = {  # requires, build-backend, more of pyproject.toml, whether it is i
 
 
 @pytest.fixture
-def run(fork_server):
-    def call(*argv, cwd, path, registry, expect=0):
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "KERNFORGE_REGISTRY": str(registry),
-            "KERNELS_CACHE": str(registry),
-            "HF_HUB_OFFLINE": "1",
-        }
-        environment.pop("LOCAL_KERNELS", None)
-        done = fork_server.run([sys.executable, *map(str, argv)], cwd=cwd, env=environment)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
+def run(forked, monkeypatch):
+    monkeypatch.delenv("LOCAL_KERNELS", raising=False)
+
+    def call(*argv, path, registry, **more):
+        more["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        more["PYTHONPATH"] = os.pathsep.join(map(str, path))
+        more |= {"KERNFORGE_REGISTRY": registry, "KERNELS_CACHE": registry, "HF_HUB_OFFLINE": "1"}
+        return forked(*argv, **more)
 
     return call
 

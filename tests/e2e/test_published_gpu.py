@@ -4,12 +4,11 @@
 What was built before, here or on another machine, lies in each project's ``build``.
 """
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.programs import output, run
 
 torch = pytest.importorskip("torch")
 
@@ -51,9 +50,7 @@ def registry(tmp_path_factory):
         project = ROOT / "kernels" / name
         if list(project.glob("build/*-cu*")):
             argv = [sys.executable, "-m", "kernforge", "publish", project]
-            argv += ["--registry", root, "--repo-id", f"kernforge/{name}"]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+            run([*argv, "--registry", root, "--repo-id", f"kernforge/{name}"])
     return root
 
 
@@ -66,17 +63,9 @@ def test_a_published_kernel_gives_its_references_results(registry, tmp_path, nam
     place = registry / f"kernels--kernforge--{name}"
     if not place.is_dir():
         pytest.skip(f"kernels/{name}/build has no variant for CUDA")
-    env = {
-        **os.environ,
-        "KERNFORGE_REGISTRY": str(registry),
-        "KERNELS_CACHE": str(registry),
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(tmp_path),
-    }
+    env = {"KERNFORGE_REGISTRY": registry, "KERNELS_CACHE": registry, "HF_HUB_OFFLINE": "1"}
     program = USE.format(client=client, repo=f"kernforge/{name}")
     argv = [sys.executable, "-c", program, ROOT / "kernels" / name]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    module, path = done.stdout.split()
+    module, path = output(argv, tmp_path, HF_HOME=tmp_path, **env).split()
     assert module.startswith(f"_{name.replace('-', '_')}_cuda_")
     assert Path(path).is_relative_to(registry)

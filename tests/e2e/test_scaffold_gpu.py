@@ -8,11 +8,11 @@ package index is asked where the store has them.
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.programs import output
 
 from kernforge.toolchain.installed import find_cuda
 
@@ -37,14 +37,8 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(
         pytest.skip("no CUDA toolkit here")
 
     def call(*words):
-        argv = [sys.executable, "-m", "kernforge", *map(str, words)]
-        home = {"KERNFORGE_HOME": str(kept_home), "KERNFORGE_CUDA_HOME": str(toolkit)}
-        env = {**os.environ, **home}
-        done = subprocess.run(
-            argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        home = {"KERNFORGE_HOME": kept_home, "KERNFORGE_CUDA_HOME": toolkit}
+        return output((sys.executable, "-m", "kernforge", *words), tmp_path, **home)
 
     call("new", "my-kernel", *([] if layout == "full" else [f"--{layout}"]))
     shutil.copy(LOCK, tmp_path / "my-kernel")

@@ -98,22 +98,14 @@ def server(location, tmp_path, write_variant):
 
 
 @pytest.fixture
-def run(server, tmp_path, fork_server):
+def run(server, tmp_path, forked):
     """Run a program in a fresh process that knows the server alone."""
 
     def start(*argv, **environ):
         own = {n: v for n, v in os.environ.items() if not n.startswith(("HF_", "KERN", "AWS_"))}
-        environment = {
-            **own,
-            "HF_ENDPOINT": server.url,
-            "HF_HOME": str(tmp_path / "hf"),
-            "KERNFORGE_HOME": str(tmp_path / "kernforge"),
-            "PYTHONPATH": str(ROOT / "src"),
-            **environ,
-        }
-        done = fork_server.run([sys.executable, *map(str, argv)], env=environment)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        places = {"HF_HOME": tmp_path / "hf", "KERNFORGE_HOME": tmp_path / "kernforge"}
+        environ = {"PYTHONPATH": ROOT / "src", "HF_ENDPOINT": server.url, **places, **environ}
+        return json.loads(forked(*argv, env=own, **environ).stdout.splitlines()[-1])
 
     return start
 

@@ -4,7 +4,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from support.pages import Page, kernel
+from support.programs import output
 from support.served import publish, served
 
 from kernforge.registry.directory import DirectoryRegistry
@@ -135,16 +135,7 @@ def test_code_of_a_page_runs_as_it_is(server, tmp_path, version):
     }
 
     def run(*argv, **more):
-        done = subprocess.run(
-            argv,
-            cwd=tmp_path,
-            env={**environment, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return output(argv, tmp_path, env=environment, **more)
 
     says = "\nassert kernel.ANSWER == 42\n"
     run(sys.executable, "-c", own + says)

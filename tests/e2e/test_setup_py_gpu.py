@@ -8,12 +8,12 @@ compiler nor a network; ``scripts/sdists.py --wheels DIR`` makes them.
 """
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from support.programs import run
 
 torch = pytest.importorskip("torch")
 
@@ -118,12 +118,4 @@ def test_a_wheel_gives_the_results_of_torch(name, tmp_path):
         pytest.skip(f"there is no wheel of {name} for torch {release} and {python}")
     with zipfile.ZipFile(wheels[-1]) as archive:
         archive.extractall(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", START + CHECKS[name]],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run((sys.executable, "-c", START + CHECKS[name]), cwd=tmp_path, PYTHONPATH=tmp_path)

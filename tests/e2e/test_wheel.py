@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import venv
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import projects
+from support.programs import output, run
 from support.wheel_maker import make_wheel
 
 import kernforge
@@ -43,23 +43,6 @@ from {package} import get_local_kernel
 kernel = get_local_kernel(Path({build!r}), backend="cpu")
 assert kernel.img2gray(torch.zeros(1, 1, 3, dtype=torch.uint8)).item() == 0
 """
-
-
-def run(*argv, **env):
-    return subprocess.run(
-        [str(one) for one in argv],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
-def ok(*argv, **env):
-    done = run(*argv, **env)
-    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +89,8 @@ def block(mark):
 
 
 def pip_install(python, *argv):
-    return run(*PIP, "--python", python, "install", "--no-cache-dir", *argv)
+    words = (*PIP, "--python", python, "install", "--no-cache-dir", *argv)
+    return run(words, expect=None)
 
 
 INSTALLERS = {
@@ -121,9 +105,9 @@ def test_installed_wheels_run(index, environment, installer):
     if installer == "uv" and UV is None:
         pytest.skip("uv is not installed")
     argv = [str(environment) if word == "{}" else word for word in INSTALLERS[installer]]
-    ok(*argv, "--no-index", "--find-links", index, LOCAL, "times-two")
-    ok(environment, "-I", "-c", USE)
-    check = run(*PIP, "--python", environment, "check")
+    run((*argv, "--no-index", "--find-links", index, LOCAL, "times-two"))
+    run((environment, "-I", "-c", USE))
+    check = run((*PIP, "--python", environment, "check"), expect=None)
     assert "img2gray" not in check.stdout
     assert "times-two" not in check.stdout
 
@@ -155,7 +139,7 @@ def test_an_application_takes_one_backends_index(builds, kernforge_cli, tmp_path
     (tmp_path / "app" / "pyproject.toml").write_text(text)
     argv = [UV, "pip", "compile", "pyproject.toml", "--no-cache", "--no-header", "--no-annotate"]
     argv += ["--python", sys.executable, "--find-links", others, "--directory", tmp_path / "app"]
-    chosen = ok(*argv, "--default-index", others.as_uri())
+    chosen = output((*argv, "--default-index", others.as_uri()))
     assert chosen.split() == ["img2gray==1.2.3", "torch==2.13.0"]
 
 
@@ -175,7 +159,7 @@ def test_a_process_shares_one_build_of_wheel_and_loader(
     pip_install(environment, "--no-deps", "--no-index", "--find-links", index, LOCAL, "times-two")
     load = LOAD.format(package=package, build=str(builds["img2gray"]))
     program = USE + load if wheel_first else load + USE
-    ok(environment, "-I", "-c", program, HF_HUB_OFFLINE="1")
+    run((environment, "-I", "-c", program), HF_HUB_OFFLINE="1")
 
 
 def test_another_build_of_the_same_id_is_refused(builds, index, environment):
@@ -183,7 +167,7 @@ def test_another_build_of_the_same_id_is_refused(builds, index, environment):
     (library,) = environment.parents[1].glob("lib/*/site-packages/img2gray/*.so")
     library.write_bytes(library.read_bytes() + b"0")
     load = LOAD.format(package="kernforge", build=str(builds["img2gray"]))
-    done = run(environment, "-I", "-c", load + USE)
+    done = run((environment, "-I", "-c", load + USE), expect=1)
     assert "ImportError" in done.stderr
     assert "another build" in done.stderr
 
@@ -203,7 +187,7 @@ def test_auditwheel_and_abi3audit_agree(index):
             allow_graft=False,
         )
         assert found.overall_policy.name in wheel.name
-        said = ok(sys.executable, "-m", "abi3audit", "--strict", "--report", wheel)
+        said = output((sys.executable, "-m", "abi3audit", "--strict", "--report", wheel))
         (spec,) = json.loads(said)["specs"].values()
         (library,) = spec["wheel"]
         assert library["result"]["is_abi3"]
@@ -252,14 +236,8 @@ def registry(builds, kernforge_cli, tmp_path_factory):
 @pytest.mark.parametrize(
     "load", [OURS, WITHOUT_A_GPU + OURS, THEIRS], ids=["kernforge", "no GPU", "kernels"]
 )
-def test_a_photo_turns_grey(registry, fork_server, load):
-    env = {
-        **os.environ,
-        "KERNFORGE_REGISTRY": str(registry),
-        "KERNELS_CACHE": str(registry),
-        "HF_HUB_OFFLINE": "1",
-    }
-    argv = [sys.executable, "-c", PHOTO.format(load=load), KERNEL / "assets" / "grace_hopper.jpg"]
-    done = fork_server.run(argv, env=env)
-    assert done.returncode == 0, done.stderr
+def test_a_photo_turns_grey(registry, forked, load):
+    env = {"KERNFORGE_REGISTRY": registry, "KERNELS_CACHE": registry, "HF_HUB_OFFLINE": "1"}
+    argv = ("-c", PHOTO.format(load=load), KERNEL / "assets" / "grace_hopper.jpg")
+    done = forked(*argv, **env)
     assert done.stdout.startswith("_img2gray_cpu_")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel project with layers: two of a Llama block's parts, as operators of Python."""
 
-from pathlib import Path
-
 FILES = {
     "build.toml": """
 [general]
@@ -80,11 +78,3 @@ class RMSNorm(nn.Module):
         return _kernels.rms_norm(x, self.weight, self.epsilon)
 """,
 }
-
-
-def write(root: Path) -> Path:
-    """Write the project."""
-    for path, content in FILES.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
-    return root

@@ -2,10 +2,10 @@
 """``kernforge bench`` on a GPU: all modes, the roof, and a profile."""
 
 import json
-import subprocess
 import sys
 
 import pytest
+from support import programs
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -41,7 +41,7 @@ PEERS = {"waits for the GPU": waits, "twice the work": twice}
 
 def run(project, *more):
     argv = [sys.executable, "-m", "kernforge", "bench", project, "--rounds", "8"]
-    return subprocess.run([*argv, *more], capture_output=True, text=True, check=False)
+    return programs.run([*argv, *more])
 
 
 @pytest.fixture
@@ -54,7 +54,6 @@ def project(tmp_path):
 
 def test_times_are_near_the_roof_in_every_mode(project):
     done = run(project, "--device", "cuda", "--json")
-    assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["machine"]["gpu"]["name"]
     for case in document["workloads"]:
@@ -68,6 +67,5 @@ def test_times_are_near_the_roof_in_every_mode(project):
 
 def test_profile_prints_the_kernels_of_a_call(project):
     done = run(project, "--device", "cuda", "--mode", "cold", "--workload", "mm", "--profile")
-    assert done.returncode == 0, done.stderr
     assert "of the roof" in done.stderr
     assert "gemm" in done.stderr or "nvjet" in done.stderr or "cutlass" in done.stderr

@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 from support import clusters, processes, projects
+from support.programs import run
 
 import kernforge
 from kernforge.artifact.metadata import Metadata
@@ -32,11 +33,8 @@ void* heavy() { return new S<60>(); }
 
 def within(prefix, home, *arguments, expect=0):
     """``kernforge ARGUMENTS`` by a program that gives it another machine."""
-    argv = [*prefix, sys.executable, "-m", "kernforge", *map(str, arguments)]
-    env = {**os.environ, "KERNFORGE_HOME": str(home)}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done
+    argv = (*prefix, sys.executable, "-m", "kernforge", *arguments)
+    return run(argv, expect=expect, KERNFORGE_HOME=home)
 
 
 @pytest.mark.road
@@ -160,7 +158,7 @@ def test_a_warm_store_needs_no_network(kernforge_cli, kept_home, tmp_path):
     kernforge_cli("build", root)
     (root / "times_two.cpp").write_text(projects.CPP + "// edited\n")
     cut = ("unshare", "--map-root-user", "--net")
-    if subprocess.run([*cut, "true"], capture_output=True, check=False).returncode:
+    if run([*cut, "true"], expect=None).returncode:
         pytest.skip("this machine allows no network namespaces")
     within(cut, kept_home, "build", root, "--locked")
 
@@ -180,7 +178,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path):
     home.mkdir()
     small = f'mount -t tmpfs -o size=3m none {home} && exec "$@"'
     prefix = ("unshare", "--map-root-user", "--mount", "sh", "-c", small, "sh")
-    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+    if run([*prefix, "true"], expect=None).returncode:
         pytest.skip("this machine allows no mount namespaces")
     done = within(prefix, home, "build", root, expect=11)
     assert "No space left on device" in done.stderr
@@ -273,9 +271,7 @@ def test_a_compiler_error_stops_its_own_variant_alone(kernforge_cli, tmp_path):
     assert not (root / "build" / CPU).exists()
     # The command to repeat it by hand really repeats it.
     line = done.stderr.split("repeat it by hand:\n")[1].splitlines()[0]
-    by_hand = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
-    assert by_hand.returncode == 1
-    assert "times_two.cpp:1:" in by_hand.stderr
+    assert "times_two.cpp:1:" in run(("sh", "-c", line), expect=1).stderr
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])

@@ -3,7 +3,6 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,18 +65,10 @@ def place(shared, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def call(fork_server):
-    def start(place, *arguments, expect=0, **more):
-        environment = {
-            **os.environ,
-            **more,
-            "KERNFORGE_HOME": str(place / "home"),
-            "KERNFORGE_REGISTRY": str(place / "registry"),
-            "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
-        }
-        done = fork_server.run([sys.executable, *map(str, arguments)], env=environment)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
+def call(forked):
+    def start(place, *arguments, **more):
+        more |= {"KERNFORGE_HOME": place / "home", "KERNFORGE_REGISTRY": place / "registry"}
+        return forked(*arguments, PYTHONPATH=Path(kernforge.__file__).parents[1], **more)
 
     return start
 

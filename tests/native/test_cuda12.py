@@ -2,10 +2,8 @@
 """CUDA 12 from the package index alone: NVIDIA's front end, ptxas and headers of 12."""
 
 import json
-import os
 import re
 import shutil
-import sys
 
 import pytest
 from support import projects
@@ -43,10 +41,9 @@ void more(float* x, int n) {
 
 
 @pytest.fixture(scope="module")
-def kernforge(fork_server):
+def kernforge(kernforge_cli):
     def call(home, *arguments, expect=0):
-        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
-        done = fork_server.run(argv, env={**os.environ, "KERNFORGE_HOME": str(home)})
+        done = kernforge_cli(*arguments, home=home, expect=None)
         if "no configured package index has" in done.stderr:
             pytest.skip(f"the package index lacks a wheel: {done.stderr.splitlines()[-2]}")
         assert done.returncode == expect, done.stdout + done.stderr

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kernforge dev`` as a process that watches a real project: edits, mistakes, interruptions."""
 
-import functools
 import json
 import os
 import queue
@@ -264,18 +263,17 @@ def test_a_change_ends_the_running_round(project, home):
 
 
 @pytest.fixture
-def once(fork_server, home):
-    return functools.partial(_once, fork_server, home)
+def once(kernforge_cli, home):
+    """A function that gives the document of a forked ``kernforge dev --once``."""
 
+    def call(project, *options):
+        done = kernforge_cli("dev", project, "--once", "--json", *options, home=home, expect=None)
+        (line,) = done.stdout.splitlines()
+        told = json.loads(line)
+        assert told["exit_code"] == done.returncode, done.stderr
+        return told
 
-def _once(fork_server, home, project, *options):
-    """The document of a forked ``kernforge dev --once``."""
-    argv = [sys.executable, "-m", "kernforge", "dev", str(project), "--once", "--json", *options]
-    done = fork_server.run(argv, env={**os.environ, "KERNFORGE_HOME": str(home)})
-    (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert told["exit_code"] == done.returncode, done.stderr
-    return told
+    return call
 
 
 # The same work again and again: far above the time of a copy, even on a machine that is busy.

@@ -5,12 +5,12 @@ import functools
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import projects
+from support.programs import run
 
 pytestmark = pytest.mark.native
 
@@ -54,23 +54,14 @@ def kernforge_cli(kernforge_cli):
 def _pip(*arguments, home):
     """pip for a torch that may be a CUDA build: what is installed here is built for the CPU."""
     argv = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
-    env = {**os.environ, "KERNFORGE_CUDA": "cpu", "KERNFORGE_HOME": str(home)}
-    argv += ["--no-index", "-q", *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    argv += ["--no-index", "-q", *arguments]
+    run(argv, KERNFORGE_CUDA="cpu", KERNFORGE_HOME=home)
 
 
 @pytest.fixture
-def python(fork_server):
+def python(forked):
     """A function that runs a program with a directory on its path and returns what it prints."""
-
-    def call(code, path):
-        argv = [sys.executable, "-c", code]
-        done = fork_server.run(argv, env={**os.environ, "PYTHONPATH": str(path)})
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.strip()
-
-    return call
+    return lambda code, path: forked("-c", code, PYTHONPATH=path).stdout.strip()
 
 
 BY_REPO_ID = "kernforge.get_kernel('me/times-two', version=1, backend='cpu')"
@@ -85,17 +76,12 @@ def test_pip_installs_an_exported_project(kernforge_cli, tmp_path, python, kept_
     (wheel,) = tmp_path.glob("site/*.dist-info/WHEEL")
     assert "cp39-abi3-linux" in wheel.read_text()
     # What pip does for -e, without touching this environment.
-    _build_in_place(tmp_path / "out", kept_home)
+    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
+    run(argv, cwd=tmp_path / "out", KERNFORGE_CUDA="cpu", KERNFORGE_HOME=kept_home)
     package = tmp_path / "out/torch-ext"
     assert python(CODE, package) == "[0.0, 2.0, 4.0]"
     (package / "times_two/__init__.py").write_text("def times_two(x): return x")
     assert python(CODE, package) == "[0.0, 1.0, 2.0]"
-
-
-def _build_in_place(root, home):
-    argv = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    env = {**os.environ, "KERNFORGE_CUDA": "cpu", "KERNFORGE_HOME": str(home)}
-    subprocess.run(argv, cwd=root, check=True, capture_output=True, env=env)
 
 
 def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path, python, kept_home):
@@ -110,13 +96,11 @@ def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path, python,
     assert python(code, tmp_path / "site").startswith("_times_two_")
 
 
-def _cmake(root, build, *words):
+def _cmake(root, build):
     """Configure and build an export for the CPU, as a user of CMake does."""
-    env = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
-    made = ("-DGPU_LANG=CPU", f"-DPython3_EXECUTABLE={sys.executable}", *words)
+    made = ("-DGPU_LANG=CPU", f"-DPython3_EXECUTABLE={sys.executable}")
     for argv in (("cmake", "-S", root, "-B", build, *made), ("cmake", "--build", build)):
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        run(argv, PATH=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
 
 
 @needs_cmake
@@ -169,10 +153,10 @@ def test_editors_see_the_stores_headers_and_every_command_compiles(kernforge_cli
     for entry in entries:
         argv, directory = entry["arguments"], entry["directory"]
         if not entry["file"].endswith(".cu"):
-            subprocess.run([*argv, "-fsyntax-only"], cwd=directory, check=True)
+            run([*argv, "-fsyntax-only"], cwd=directory)
         elif clangd.exists():
             check = [clangd, f"--check={entry['file']}", f"--compile-commands-dir={directory}"]
-            subprocess.run(check, cwd=directory, check=True, capture_output=True)
+            run(check, cwd=directory)
 
 
 def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, tmp_path):

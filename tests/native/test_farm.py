@@ -3,11 +3,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 from support import projects, trees
+from support.programs import run
 
 from kernforge.builder import workspace
 from kernforge.store.local import Store
@@ -96,10 +96,7 @@ def test_an_unchanged_build_starts_no_check(kernforge_cli, warm_home, tmp_path):
         "run.subprocess.Popen = popen\n"
         f"main.main(['build', {str(root)!r}, '--json'])\n"
     )
-    env = {**os.environ, "KERNFORGE_HOME": str(warm_home)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
-    )
+    done = run((sys.executable, "-c", code), KERNFORGE_HOME=warm_home)
     started = {
         tuple(line.split()[1:3]) for line in done.stderr.splitlines() if line.startswith("started")
     }

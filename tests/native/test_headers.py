@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support import jit_homes
+from support import jit_homes, trees
 from support.programs import output
 
 import kernforge
@@ -299,12 +299,6 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 LENGTHS = (0, 1, 3, 8, 255, 1024, 1031, 4096 + 7, (1 << 20) + 5)
 
 
-def write(root, files):
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-
-
 def ptx(place, standard, arch):
     """What nvcc makes of a directory's probe."""
     toolkit = find_cuda(os.environ)
@@ -334,7 +328,7 @@ def test_a_header_for_the_host_compiles_by_itself(tmp_path, header):
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
 @pytest.mark.parametrize(("arch", "waits"), [("80", False), ("90", True)])
 def test_device_code_waits_from_hopper_on(tmp_path, arch, waits, standard):
-    write(tmp_path, {name: FILES[name] for name in ("probe.h", "probe.cu")})
+    trees.write(tmp_path, {name: FILES[name] for name in ("probe.h", "probe.cu")})
     kernels = ptx(tmp_path, standard, arch).split(".entry")[1:]
     waiting = sum("griddepcontrol.wait" in kernel for kernel in kernels)
     assert waiting == (len(kernels) - 1 if waits else 0), "all but the probe"
@@ -342,7 +336,7 @@ def test_device_code_waits_from_hopper_on(tmp_path, arch, waits, standard):
 
 
 def test_hopper_names_each_instruction_with_its_operands(tmp_path):
-    write(tmp_path, {"probe.cu": HOPPER})
+    trees.write(tmp_path, {"probe.cu": HOPPER})
     text = ptx(tmp_path, "c++17", "90a")
     products = set(re.findall(r"wgmma\.mma_async\.\S+ .*?;", text))
     shapes = {line.split()[0].split("aligned.")[1] for line in products}
@@ -362,7 +356,7 @@ def test_hopper_names_each_instruction_with_its_operands(tmp_path):
     reason="no GPU of compute capability 9.0 here",
 )
 def test_products_of_hopper_in_every_layout(tmp_path, kept_home, monkeypatch):
-    write(tmp_path, HOPPER_FILES)
+    trees.write(tmp_path, HOPPER_FILES)
     jit_homes.use_kept(kept_home, monkeypatch)
     product = kernforge.load(tmp_path).ops.product
     dtypes = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
@@ -388,7 +382,7 @@ def test_products_of_hopper_in_every_layout(tmp_path, kept_home, monkeypatch):
 def probes(tmp_path_factory, kept_home):
     """The project's op, built for a device when it is first asked for."""
     root = tmp_path_factory.mktemp("probe")
-    write(root, FILES)
+    trees.write(root, FILES)
     with pytest.MonkeyPatch.context() as patch:
         jit_homes.use_kept(kept_home, patch)
         module = kernforge.load(root)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import trees
 
 pytestmark = [
     pytest.mark.native,
@@ -47,7 +48,7 @@ COMPILED = Mode.INFERENCE | Mode.TORCH_COMPILE
 def registry(kernforge_cli, tmp_path_factory):
     """A registry with the kernel, built and published as a user does."""
     root = tmp_path_factory.mktemp("llama")
-    project = llama_parts.write(root / "project")
+    project = trees.write(root / "project", llama_parts.FILES)
     kernforge_cli("build", project)
     kernforge_cli("publish", project, "--registry", root / "registry", "--repo-id", REPO)
     return root / "registry"
@@ -180,7 +181,7 @@ def test_a_deep_copy_runs_the_kernel_on_its_own_weights(mapped):
     assert len(ops_of(model, X)) == 7
 
 
-def test_a_pickled_model_has_no_kernel(mapped, fork_server, tmp_path):
+def test_a_pickled_model_has_no_kernel(mapped, forked, tmp_path):
     model = kernelize(llama_model.MLP(32), mode=Mode.INFERENCE)
     buffer = io.BytesIO()
     torch.save(model, buffer)
@@ -191,10 +192,9 @@ def test_a_pickled_model_has_no_kernel(mapped, fork_server, tmp_path):
         "import sys, torch; m = torch.load(sys.argv[1], weights_only=False)\n"
         "m(torch.ones(1, 32)); print(any('llama_parts_cpu' in n for n in sys.modules))"
     )
-    argv = [sys.executable, "-c", program, str(tmp_path / "model.pt")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = fork_server.run(argv, env=env)
-    assert done.stdout.strip() == "False", done.stderr
+    path = os.pathsep.join(sys.path)
+    done = forked("-c", program, tmp_path / "model.pt", PYTHONPATH=path)
+    assert done.stdout.strip() == "False"
     twin = torch.load(buffer, weights_only=False)
     assert ops_of(twin, X) == []
     assert kernelize_report(twin).layers[0].reason == "not kernelized"
@@ -266,18 +266,10 @@ print(json.dumps([model(x).tolist(), [m.forward.__func__.__module__ for m in mod
 """
 
 
-def test_the_hubs_client_kernelizes_alike(mapped, registry, fork_server):
+def test_the_hubs_client_kernelizes_alike(mapped, registry, forked):
     pytest.importorskip("kernels")
-    env = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "KERNELS_CACHE": str(registry),
-        "HF_HOME": str(registry.parent / "hf-home"),
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    argv = [sys.executable, "-c", THEIRS, REPO]
-    done = fork_server.run(argv, env=env)
-    assert done.returncode == 0, done.stderr
+    env = {"HF_HUB_OFFLINE": "1", "KERNELS_CACHE": registry, "HF_HOME": registry.parent / "hf-home"}
+    done = forked("-c", THEIRS, REPO, PYTHONPATH=os.pathsep.join(sys.path), **env)
     outputs, modules = json.loads(done.stdout.splitlines()[-1])
     assert all(name.startswith("_llama_parts_") for name in modules)
     model = kernelize(llama_model.llama(), mode=Mode.INFERENCE)

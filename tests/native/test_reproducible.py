@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import projects, trees
+from support.programs import run
 
 import kernforge
 from kernforge.builder import provenance
@@ -65,16 +65,8 @@ def build(
     root: Path, home: Path, *options: str, prefix: tuple[str, ...] = (), **env: str
 ) -> dict[str, bytes]:
     """Build in a home that has the toolchains and no results; every file by its path."""
-    argv = (*(prefix or (sys.executable, "-m", "kernforge")), "build", str(root), *options)
-    environment = {**os.environ, **env, "KERNFORGE_HOME": str(home)}
-    done = subprocess.run(
-        [*argv, "--no-check", "--json"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    argv = (*(prefix or (sys.executable, "-m", "kernforge")), "build", root, *options)
+    done = run((*argv, "--no-check", "--json"), **env, KERNFORGE_HOME=home)
     assert json.loads(done.stdout)["actions"]["reused"] == 0
     out = root / "build"
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
@@ -182,9 +174,7 @@ def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, f"/usr/bin/python{version}"):
         argv = (*become, "env", python, "-c", "import pydantic, kernforge.cli.main")
-        if not subprocess.run(
-            argv, capture_output=True, env={**os.environ, **env}, check=False
-        ).returncode:
+        if not run(argv, expect=None, **env).returncode:
             return (*become, "env", python), env
     pytest.skip("no Python here may be started by another user")
 
@@ -215,12 +205,10 @@ def test_an_unsandboxed_shared_result_is_replaced(bare, tmp_path):
     def shared(mode):
         """Build in a new home; how many actions ran, and what the statement says of them."""
         home, out = bare(), tmp_path / "out"
-        argv = [sys.executable, "-m", "kernforge", "build", str(root), "--build-dir", str(out)]
+        argv = [sys.executable, "-m", "kernforge", "build", root, "--build-dir", out]
         argv += ["--sandbox", mode, "--no-check", "--json"]
         trust = {"KERNFORGE_STORE_TRUST": "all-writers", "KERNFORGE_SHARED_STORE": far}
-        env = {**os.environ, "KERNFORGE_HOME": str(home), **trust}
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = run(argv, KERNFORGE_HOME=home, **trust)
         (statement,) = out.glob("*/provenance.intoto.json")
         isolation = provenance.read(statement.read_text()).sandbox["isolation"]
         return json.loads(done.stdout)["actions"]["ran"], isolation, done.stderr

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.programs import run
 
 from kernforge.binary import kernel_usage
 from kernforge.errors import CheckError
@@ -81,9 +82,7 @@ def compiled(toolkit, source, out, arch, *more):
     digits = arch.replace(".", "")
     argv = [toolkit / "bin/nvcc", "-gencode", f"arch=compute_{digits},code=sm_{digits}"]
     argv += ["-Xptxas", "-v", "-O3", "-std=c++20", *more, source, "-o", out]
-    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    return run(argv).stderr
 
 
 def told_by_ptxas(text):
@@ -182,7 +181,7 @@ def oracle(toolkit, tmp_path_factory):
     path = tmp_path_factory.mktemp("oracle")
     (path / "oracle.cpp").write_text(ORACLE)
     argv = ["g++", "-O1", "-w", "-isystem", toolkit / "include", path / "oracle.cpp", "-o"]
-    subprocess.run([*map(str, argv), str(path / "oracle")], check=True)
+    run([*argv, path / "oracle"])
     return path / "oracle"
 
 

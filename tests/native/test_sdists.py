@@ -4,12 +4,11 @@
 They fetch the two smallest; ``scripts/sdists.py`` builds more of them, for a GPU.
 """
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.programs import run
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.torch, pytest.mark.network]
@@ -41,18 +40,10 @@ torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
     ids=["torchsort", "torch-spline-conv"],
 )
 def test_a_source_distribution_runs_on_the_cpu(name, code, tmp_path, kept_home):
-    env = {**os.environ, "KERNFORGE_HOME": str(kept_home), "TORCH_CUDA_ARCH_LIST": "9.0"}
-    env["PYTHONPATH"] = str(ROOT / "src")
+    env = {"KERNFORGE_HOME": kept_home, "TORCH_CUDA_ARCH_LIST": "9.0"}
     # Projects that ask for a toolkit and not for a GPU build CUDA code too: they find none.
     env |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "FORCE_ONLY_CPU": "1"}
     argv = [sys.executable, "-m", "kernforge", "pip", "install", "--no-deps", "--target"]
-    done = subprocess.run(
-        [*argv, str(tmp_path), name], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run([*argv, tmp_path, name], PYTHONPATH=ROOT / "src", **env)
     assert "building" in done.stderr
-    env["PYTHONPATH"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run((sys.executable, "-c", code), PYTHONPATH=tmp_path, **env)

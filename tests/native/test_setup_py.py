@@ -5,12 +5,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from support import programs
 
 from kernforge.binary import fatbin
 from kernforge.setuptools.python_headers import available
@@ -60,25 +60,18 @@ def environment(kept_home):
     return variables
 
 
-def printed_by(done, expect):
-    assert (done.returncode == 0) == (expect == 0), done.stdout + done.stderr
+def run(*argv, cwd, env, expect=0):
+    done = programs.run(argv, cwd=cwd, env=env, expect=expect)
     return done.stdout + done.stderr
 
 
-def run(*argv, cwd, env, expect=0):
-    done = subprocess.run(
-        list(map(str, argv)), cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
-    return printed_by(done, expect)
-
-
 @pytest.fixture
-def python(fork_server, environment):
+def python(forked, environment):
     """A function that runs a program, which finds torch imported."""
 
     def call(code, cwd, expect=0):
-        done = fork_server.run([sys.executable, "-c", code], cwd=cwd, env=environment)
-        return printed_by(done, expect)
+        done = forked("-c", code, cwd=cwd, env=environment, expect=expect)
+        return done.stdout + done.stderr
 
     return call
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support import projects
+from support import projects, trees
 
 from kernforge.binary import elf
 from kernforge.builder import workspace
@@ -87,10 +87,7 @@ def test_a_tvm_ffi_kernel_builds_and_runs(build, tmp_path):
         "tvm-ffi-ext/binding.cpp": TVM_FFI_BINDING,
         "tvm-ffi-ext/times_two/__init__.py": "from ._ops import ops\n\ntimes_two = ops.times_two\n",
     }
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    build(tmp_path)
+    build(trees.write(tmp_path, files))
     (variant,) = (tmp_path / "build").iterdir()
     assert variant.name == "tvm-ffi01-cpu-x86_64-linux"
     metadata = json.loads((variant / "metadata.json").read_text())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faulty servers: slow, endless, with wrong content, or not trusted."""
+"""Servers of HTTP, and faulty answers: slow, endless, with wrong content, or not trusted."""
 
 import contextlib
 import functools
@@ -8,31 +8,46 @@ import http.server
 import json
 import ssl
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 
-class BadServer(http.server.ThreadingHTTPServer):
-    """Answers each request by ``answer(handler)``; counts requests and keeps their tokens."""
+class Server(http.server.ThreadingHTTPServer):
+    """Answers each request by ``answer(handler)``; counts requests and keeps their tokens.
+
+    With a certificate it speaks TLS.
+    """
 
     daemon_threads = True
 
-    def __init__(self, answer):
-        super().__init__(("127.0.0.1", 0), type("Bad", (_Bad,), {"answer": staticmethod(answer)}))
+    def __init__(self, answer, *, certificate=None, handler=None):
+        handler = handler or type("Handler", (_Handler,), {"answer": staticmethod(answer)})
+        super().__init__(("127.0.0.1", 0), handler)
         self.requests = []
         self.tokens = []
         self.stopped = threading.Event()
-        self.scheme = "http"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
 
-    @property
-    def url(self):
-        return f"{self.scheme}://127.0.0.1:{self.server_port}"
+    def close(self):
+        self.stopped.set()
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
 
-    def handle_error(self, *_):
+    def handle_error(self, request, client_address):
         """Say nothing of clients that leave."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
-class _Bad(http.server.BaseHTTPRequestHandler):
+class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
@@ -53,30 +68,15 @@ class _Bad(http.server.BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
 
-    def json(self, document, **headers):
+    def json(self, document, status=200, **headers):
         data = json.dumps(document).encode()
-        self.start(Content_Length=len(data), Content_Type="application/json", **headers)
+        self.start(status, Content_Length=len(data), Content_Type="application/json", **headers)
         self.wfile.write(data)
 
 
-@contextlib.contextmanager
-def serve(answer, *, certificate=None):
-    """A server for as long as the context lasts; with a certificate, one that speaks TLS."""
-    server = BadServer(answer)
-    if certificate:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.scheme = "https"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stopped.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def serve(answer, **options):
+    """A server for as long as the context lasts."""
+    return contextlib.closing(Server(answer, **options))
 
 
 def endless(handler, status=200):

@@ -12,13 +12,14 @@ import hashlib
 import http.server
 import json
 import re
-import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from support import bad_server
 
 WRITER, READER = "hf_writer", "hf_reader"
 LARGE = (".so", ".bin")
@@ -87,16 +88,10 @@ class HubServer:
         self._faults: list[tuple[re.Pattern[str], int | str, int]] = []
         self.lock = threading.RLock()
         handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        server = bad_server.Server(None, handler=handler)
+        self.url, self.close = server.url, server.close
         # Large files come from another host, which must not see the token.
-        self.cdn_url = f"http://localhost:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.cdn_url = self.url.replace("127.0.0.1", "localhost")
 
     def add(self, repo_id: str, branch: str, files: dict[str, bytes]) -> str:
         """Add files to a branch, which is made from main; returns the commit."""
@@ -143,12 +138,6 @@ def _purpose(method: str, path: str) -> str:
         if word in path:
             return f"{method} {word.strip('/')}"
     return f"{method} {path}"
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that was killed
-            super().handle_error(request, client_address)
 
 
 class RefusedError(Exception):

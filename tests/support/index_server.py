@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A package index on this machine: real HTTP, with ranges or without."""
 
-import functools
 import hashlib
-import http.server
 import re
-import threading
 from pathlib import Path
 
+from support import bad_server
 from support.wheel_maker import make_wheel
 
 from kernforge.toolchain.index import pip_config
@@ -21,11 +19,8 @@ class IndexServer:
         self.ranges = True
         self.requests: list[str] = []
         self.truncate_next = 0
-        handler = functools.partial(_Handler, self)
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+        self._server = bad_server.Server(self._answer)
+        self.url, self.close = self._server.url, self._server.close
 
     @property
     def config(self) -> pip_config.PipConfig:
@@ -46,45 +41,25 @@ class IndexServer:
         self.add(path)
         return path
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def __init__(self, owner: IndexServer, *args: object) -> None:
-        self.owner = owner
-        super().__init__(*args)
-
-    def do_GET(self) -> None:
-        wanted = self.headers.get("Range", "")
-        self.owner.requests.append(f"{self.path} {wanted}".strip())
-        path = self.owner.root / self.path.strip("/")
+    def _answer(self, handler) -> None:
+        wanted = handler.headers.get("Range", "")
+        self.requests.append(f"{handler.path} {wanted}".strip())
+        path = self.root / handler.path.strip("/")
         path = path / "index.html" if path.is_dir() else path
         if not path.is_file():
-            self.send_error(404)
+            handler.start(404, Content_Length=0)
             return
-        data = path.read_bytes()
-        match = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted) if self.owner.ranges else None
+        data, status, headers = path.read_bytes(), 200, {"Content-Type": "text/html"}
+        match = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted) if self.ranges else None
         if match:
             start = int(match[1]) if match[1] else max(0, len(data) - int(match[2]))
             stop = int(match[2]) + 1 if match[1] and match[2] else len(data)
             if start >= len(data):
-                self.send_error(416)
+                handler.start(416, Content_Length=0)
                 return
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
-            data = data[start:stop]
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        if self.owner.truncate_next:
-            data, self.owner.truncate_next = data[: self.owner.truncate_next], 0
-            self.close_connection = True
-        self.wfile.write(data)
-
-    def log_message(self, *_args: object) -> None:
-        """Say nothing: the test reads ``requests``."""
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+            data, status = data[start:stop], 206
+        handler.start(status, Content_Length=len(data), **headers)
+        if self.truncate_next:
+            data, self.truncate_next = data[: self.truncate_next], 0
+        handler.wfile.write(data)

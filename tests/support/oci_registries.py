@@ -8,7 +8,6 @@ import http.client
 import json
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -40,22 +39,20 @@ def docker_registry(root, auth=""):
         auth: the section ``auth`` of its configuration, in YAML.
     """
     root.mkdir(parents=True, exist_ok=True)
-    with bad_server.serve(None) as free:
-        host = urlsplit(free.url).netloc
-    (root / "config.yml").write_text(
-        f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{host}'}}\n"
-        f"storage: {{filesystem: {{rootdirectory: '{root / 'data'}'}}}}\n{auth}"
-    )
-    with (root / "log").open("wb") as log:
-        argv = [DOCKER_REGISTRY, "serve", root / "config.yml"]
-        # REGISTRY_AUTH_FILE is a login to podman, and to this server a configuration.
-        process = processes.start(argv, stdout=log, stderr=subprocess.STDOUT, env={})
+
+    def start(port):
+        (root / "config.yml").write_text(
+            f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '127.0.0.1:{port}'}}\n"
+            f"storage: {{filesystem: {{rootdirectory: '{root / 'data'}'}}}}\n{auth}"
+        )
+        with (root / "log").open("wb") as log:
+            argv = [DOCKER_REGISTRY, "serve", root / "config.yml"]
+            # REGISTRY_AUTH_FILE is a login to podman, and to this server a configuration.
+            return processes.start(argv, stdout=log, stderr=subprocess.STDOUT, env={})
+
+    process, port = processes.listening(start)
     try:
-        while process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(host.split(":")):
-                break
-            time.sleep(0.05)
-        yield host
+        yield f"127.0.0.1:{port}"
     finally:
         process.kill()
         process.wait()

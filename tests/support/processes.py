@@ -5,7 +5,9 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import psutil
@@ -32,6 +34,24 @@ def start(argv, **options) -> subprocess.Popen:
 def _prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def listening(start) -> tuple[subprocess.Popen, int]:
+    """A server that takes connections, and its port.
+
+    Args:
+        start: starts it on a port of this machine.
+    """
+    for _ in range(5):  # another process may take the port first
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = start(port)
+        while process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+                return process, port
+            time.sleep(0.02)
+    raise AssertionError(f"{process.args} ended with {process.returncode}")
 
 
 def children() -> frozenset[int]:

@@ -11,13 +11,24 @@ from pathlib import Path
 import pytest
 
 
-def output(argv, cwd=None):
-    """What a program prints, which must succeed."""
+def run(argv, *, cwd=None, env=os.environ, expect=0, **more):
+    """Run a program to its end.
+
+    Args:
+        env: its environment; ``more`` has further variables.
+        expect: the exit code that it must have; None for any.
+    """
+    words, variables = ([*map(str, argv)], {name: str(more[name]) for name in more})
     done = subprocess.run(
-        list(map(str, argv)), cwd=cwd, capture_output=True, text=True, check=False
+        words, cwd=cwd, env={**env, **variables}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert expect in (None, done.returncode), f"{words}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def output(argv, cwd=None, **options):
+    """What a program prints, which must succeed."""
+    return run(argv, cwd=cwd, **options).stdout
 
 
 def program(name: str) -> str:

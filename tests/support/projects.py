@@ -5,6 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from support import trees
+
 MANIFEST = """
 [general]
 name = "times-two"
@@ -143,11 +145,7 @@ def git(root: Path, *arguments: str) -> str:
 
 def write_toy(root: Path) -> Path:
     """Write a project without machine code."""
-    package = root / "torch-ext" / "toy"
-    package.mkdir(parents=True)
-    (root / "build.toml").write_text(TOY)
-    (package / "__init__.py").write_text("ANSWER = 42\n")
-    return root
+    return trees.write(root, {"build.toml": TOY, "torch-ext/toy/__init__.py": "ANSWER = 42\n"})
 
 
 def write(
@@ -168,7 +166,4 @@ def write(
         "torch-ext/torch_binding.cpp": replaced.get("binding", binding),
         "torch-ext/times_two/__init__.py": PACKAGE,
     }
-    for path, content in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
-    return root
+    return trees.write(root, files)

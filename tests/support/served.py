@@ -5,10 +5,8 @@ import contextlib
 import hashlib
 import http.client
 import json
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -59,12 +57,6 @@ def publish(registry, repo_id, files, *refs):
     return commit
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextlib.contextmanager
 def served(registry, log: Path, *options, env=None):
     """The server of a registry for as long as the context lasts.
@@ -72,21 +64,16 @@ def served(registry, log: Path, *options, env=None):
     Args:
         log: file of its output.
     """
-    port = free_port()
-    argv = [sys.executable, "-m", "kernforge", "serve", "--json", registry, "--port", port]
-    with (
-        log.open("wb") as output,
-        processes.start([*argv, *options], stdout=output, stderr=output, env=env) as process,
-    ):
+    argv = [sys.executable, "-m", "kernforge", "serve", "--json", registry, *options, "--port"]
+
+    def start(port):
+        with log.open("wb") as output:
+            return processes.start([*argv, port], stdout=output, stderr=output, env=env)
+
+    process, port = processes.listening(start)
+    with process:
         server = Served(f"http://127.0.0.1:{port}", log, process)
-        until = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError):
-                if server.ask("/healthz").status == 200:
-                    break
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.05)
+        assert server.ask("/healthz").status == 200, log.read_text()
         try:
             yield server
         finally:

@@ -9,10 +9,8 @@ import base64
 import contextlib
 import datetime as dt
 import hashlib
-import http.server
 import json
 import struct
-import threading
 import time
 from unittest import mock
 
@@ -20,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from support import bad_server
 
 from kernforge.trust import signature
 
@@ -171,35 +170,18 @@ class Sigstore:
     @contextlib.contextmanager
     def serve(self):
         """Answer as Fulcio and Rekor of the public instance."""
-        owner = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if self.path.endswith("/signingCert"):
-                    answer = owner._issue(asked, self.headers["Authorization"])
-                else:
-                    body = json.dumps(asked, separators=(",", ":"), sort_keys=True).encode()
-                    answer = {"uuid": owner.log(body)}
-                data = json.dumps(answer).encode()
-                self.send_response(201)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+        def answer(handler):
+            asked = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+            if handler.path.endswith("/signingCert"):
+                found = self._issue(asked, handler.headers["Authorization"])
+            else:
+                body = json.dumps(asked, separators=(",", ":"), sort_keys=True).encode()
+                found = {"uuid": self.log(body)}
+            handler.json(found, 201)
 
-            def log_message(self, *_args):
-                """Say nothing."""
-
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            with self.as_public(f"http://127.0.0.1:{server.server_port}"):
-                yield
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        with bad_server.serve(answer) as server, self.as_public(server.url):
+            yield
 
     def _issue(self, asked: dict, authorization: str) -> dict:
         """Fulcio's answer: a certificate for whom the token names."""

@@ -5,8 +5,6 @@ import contextlib
 import http.client
 import os
 import shutil
-import socket
-import subprocess
 import time
 from pathlib import Path
 
@@ -43,29 +41,19 @@ class StaticServer:
 
     def __init__(self, root: Path, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self._log, self._server = home / "access.log", self._start(root, home)
+        self._log, config = home / "access.log", home / "nginx.conf"
+        user = "user root;" if os.geteuid() == 0 else ""
+
+        def start(port):
+            config.write_text(_CONFIG.format(user=user, home=home, root=root, port=port))
+            return processes.start([NGINX, "-e", home / "error.log", "-c", config])
+
+        self._server, self.port = processes.listening(start)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
         self._server.terminate()
         self._server.wait()
-
-    def _start(self, root: Path, home: Path) -> subprocess.Popen:
-        for _ in range(5):  # another process may take the port first
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port = free.getsockname()[1]
-            user = "user root;" if os.geteuid() == 0 else ""
-            config = home / "nginx.conf"
-            text = _CONFIG.format(user=user, home=home, root=root, port=self.port)
-            config.write_text(text)
-            server = processes.start([NGINX, "-e", home / "error.log", "-c", config])
-            while server.poll() is None:
-                at = ("127.0.0.1", self.port)
-                with contextlib.suppress(OSError), socket.create_connection(at, 5):
-                    return server
-                time.sleep(0.02)
-        raise AssertionError((home / "error.log").read_text())
 
     def requests(self) -> list[str]:
         """``GET /path bytes=0-9`` of each request until now, in order."""

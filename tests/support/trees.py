@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of the kept store in a store of a test's own."""
+"""Trees of files: written from texts, and those of the kept store in a store of a test's own."""
 
 import os
 import shutil
+
+
+def write(root, files):
+    """Write texts by path; returns the directory."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
 
 
 def link_tree(old, new):

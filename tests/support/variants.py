@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from support import trees
+
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
 
@@ -30,9 +32,7 @@ def write_variant(
 ) -> Path:
     """Lay out a variant of a pure Python kernel, digest and all; returns its directory."""
     directory = build / variant
-    for path, text in files.items():
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_text(text)
+    trees.write(directory, files)
     metadata = Metadata(
         name=name,
         id=f"_{name.replace('-', '_')}_{backend}_{unique}",

@@ -6,13 +6,12 @@ such a build names; empty ones stand in for them, so that its operators can be r
 """
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.programs import output
 from support.tutorials import ADOPTED, BUILT
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
@@ -97,17 +96,10 @@ def registered(project, *names):
     stubs.mkdir()
     for name in LIBRARIES:
         if not torch.cuda.is_available():
-            argv = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(stubs / name)]
-            subprocess.run(argv, check=True)
-    done = subprocess.run(
-        [sys.executable, "-c", SCHEMAS, str(project), *names],
-        env={**os.environ, "LD_LIBRARY_PATH": str(stubs)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [line.partition("::")[2] for line in done.stdout.splitlines()]
+            output(("gcc", "-shared", "-x", "c", "/dev/null", "-o", stubs / name))
+    argv = (sys.executable, "-c", SCHEMAS, project, *names)
+    printed = output(argv, LD_LIBRARY_PATH=stubs)
+    return [line.partition("::")[2] for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -167,8 +159,7 @@ def test_an_adopted_project_passes_its_tests(tmp_path, kernforge_cli, adopted):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("folder", ADOPTED)
-def test_adopted_tutorial_runs_on_a_gpu(fork_server, folder):
+def test_adopted_tutorial_runs_on_a_gpu(forked, folder):
     built = BUILT / f"adopted-{folder}"
     assert built.is_dir(), "build it before: python -m support.tutorials"
-    done = fork_server.run([sys.executable, "-c", USE + USES[folder], built])
-    assert done.returncode == 0, done.stderr
+    forked("-c", USE + USES[folder], built)

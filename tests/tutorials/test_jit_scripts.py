@@ -2,15 +2,14 @@
 """Tutorials D and F: scripts with ``load`` and ``load_inline``, with one changed import."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 import torch
 from support import jit_homes
+from support.programs import output
 from support.tutorials import FOLDER
 
 from kernforge.errors import BuildError
@@ -67,12 +66,10 @@ def _script_and_bench(home, tmp_path, monkeypatch, capsys):
     project = tmp_path / "fused_linear_gelu"
     shutil.copytree(GELU, project)
     argv = [sys.executable, "-m", "kernforge", "bench", str(project), "--json", "--rounds", "6"]
-    environment = {**os.environ, "KERNFORGE_HOME": str(home), "OMP_NUM_THREADS": "1"}
     # A process of its own: one that was forked cannot use a GPU that its parent has asked for.
     argv += ["--mode", "hot", "--candidate", "kernel"]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (case,) = json.loads(done.stdout)["workloads"]
+    printed = output(argv, KERNFORGE_HOME=home, OMP_NUM_THREADS="1")
+    (case,) = json.loads(printed)["workloads"]
     (kernel,) = case["results"]
     assert (kernel["candidate"], kernel["refused"]) == ("kernel", "")
     assert kernel["median_ns"] > 0

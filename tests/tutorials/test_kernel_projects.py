@@ -6,8 +6,6 @@ a 12-bit volume to floats.
 """
 
 import json
-import os
-import sys
 
 import pytest
 import torch
@@ -76,28 +74,20 @@ def test_unchanged_project_builds_for_one_architecture(kernforge_cli, tutorial, 
     ],
     ids=["own namespace", "fixed namespace", "image-ops"],
 )
-def test_cpu_variant_matches_the_formula(kernforge_cli, tutorial, fork_server, folders, edits):
+def test_cpu_variant_matches_the_formula(kernforge_cli, tutorial, forked, folders, edits):
     root = tutorial(*folders, edits=edits)
     kernforge_cli("build", root, "--variant", CPU)
     code = program(image_ops=folders == ("image-ops",))
-    done = fork_server.run([sys.executable, "-c", code, root])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("0 ")
+    assert forked("-c", code, root).stdout.startswith("0 ")
 
 
-def test_unchanged_project_is_published_and_loaded(kernforge_cli, tutorial, tmp_path, fork_server):
+def test_unchanged_project_is_published_and_loaded(kernforge_cli, tutorial, tmp_path, forked):
     root, registry = tutorial("img2gray", "img2gray-cpu"), tmp_path / "registry"
     kernforge_cli("build", root, "--variant", CPU)
     kernforge_cli("publish", root, "--registry", registry, "--repo-id", "tutorial/img2gray")
-    environment = {
-        **os.environ,
-        "KERNFORGE_REGISTRY": str(registry),
-        "KERNELS_CACHE": str(registry),
-        "HF_HUB_OFFLINE": "1",
-    }
+    env = {"KERNFORGE_REGISTRY": registry, "KERNELS_CACHE": registry, "HF_HUB_OFFLINE": "1"}
     for load in (OURS, THEIRS):
-        done = fork_server.run([sys.executable, "-c", program(load=load)], env=environment)
-        assert done.returncode == 0, done.stderr
+        done = forked("-c", program(load=load), **env)
         assert done.stdout.startswith("0 _img2gray_cpu_")
 
 
@@ -151,10 +141,8 @@ def test_device_code_builds_as_it_is(kernforge_cli, tutorial):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("form", [*FORMS, "image-ops"])
-def test_gpu_variant_matches_the_formula(fork_server, form):
+def test_gpu_variant_matches_the_formula(forked, form):
     """With the products and sums joined, as nvcc does unless it is told not to."""
     assert (BUILT / form).is_dir(), "build it before: python -m support.tutorials"
     code = program("cuda", image_ops=form == "image-ops")
-    done = fork_server.run([sys.executable, "-c", code, BUILT / form])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("0 ")
+    assert forked("-c", code, BUILT / form).stdout.startswith("0 ")

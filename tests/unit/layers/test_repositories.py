@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import itertools
 import json
-import os
-import sys
 
 import pytest
 from support.kernels import lock
@@ -75,7 +73,7 @@ _numbers = itertools.count()
 @pytest.mark.parametrize("package", ["kernforge", "kernels"])
 @pytest.mark.parametrize("built", [("cpu", "cuda"), ("cuda",)], ids=["both", "cuda alone"])
 def test_a_model_on_the_cpu_loads_builds_for_the_cpu(
-    tmp_path, write_variant, fork_server, package, built
+    tmp_path, write_variant, forked, package, built
 ):
     build, registry, locked = (tmp_path / name for name in ("build", "registry", "kernels.lock"))
     for backend in built:
@@ -89,7 +87,6 @@ def test_a_model_on_the_cpu_loads_builds_for_the_cpu(
     commit = publish(build, DirectoryRegistry(registry), "me/which").commit
     lock(locked, ("me/which", 1, commit))
     code = WITH_A_GPU.format(package=package)
-    env = {**os.environ, "KERNFORGE_REGISTRY": str(registry), "XDG_DATA_HOME": str(tmp_path)}
-    done = fork_server.run([sys.executable, "-c", code, "me/which", build, locked], env=env)
-    assert done.returncode == 0, done.stderr
+    env = {"KERNFORGE_REGISTRY": registry, "XDG_DATA_HOME": tmp_path}
+    done = forked("-c", code, "me/which", build, locked, **env)
     assert json.loads(done.stdout) == [[built[0]] * 6, ["cuda"] * 6, "cuda"]

@@ -2,8 +2,6 @@
 """Tracebacks of failed checks."""
 
 import json
-import os
-import sys
 
 import pytest
 
@@ -31,15 +29,14 @@ def test_mine():
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory, fork_server):
+def failures(tmp_path_factory, forked):
     """What pytest prints, and the reasons of the failures by test."""
     place = tmp_path_factory.mktemp("frames")
     (place / "test_it.py").write_text(TESTS)
-    argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing.plugin", str(place), "-q"]
+    argv = ["-m", "pytest", "-p", "kernforge.testing.plugin", place, "-q"]
     argv += ["-p", "no:cacheprovider", "-k", "test_values or mine", f"--rootdir={place}"]
-    env = {**os.environ, "KERNFORGE_TEST_COUNTS": str(place / "counts.json"), "COLUMNS": "200"}
-    done = fork_server.run(argv, env=env, cwd=place)
-    assert done.returncode == 1, done.stdout + done.stderr
+    env = {"KERNFORGE_TEST_COUNTS": place / "counts.json", "COLUMNS": "200"}
+    done = forked(*argv, expect=1, cwd=place, **env)
     rows = json.loads((place / "counts.json").read_text())
     reasons = {r["test"].partition("::")[2]: r["reason"] for r in rows if r["outcome"] == "failed"}
     return done.stdout, reasons
