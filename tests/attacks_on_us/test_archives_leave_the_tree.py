@@ -147,13 +147,6 @@ def test_members_stay_inside(way, name, outside):
         way({**NAMES, **LINKS}[name], outside)
 
 
-def test_links_inside_are_kept(outside):
-    as_shared_object([Member("a/b.h"), link("c", "a/b.h"), link("a/up", "..")], outside)
-    tree = outside / "store" / "tree" / "include"
-    assert (tree / "c").read_bytes() == b"evil"
-    assert (tree / "a" / "up" / "c").is_file()
-
-
 def test_a_small_archive_that_holds_gigabytes_is_refused(outside, monkeypatch):
     monkeypatch.setattr(tree_archive, "LARGEST", 10 << 20)
     with pytest.raises(KernforgeError, match="unpacks to more than"):

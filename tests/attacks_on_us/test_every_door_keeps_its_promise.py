@@ -351,13 +351,6 @@ def test_allowed_redirect_is_followed(place):
         assert kernforge.install_kernel("asked/toy", version=1, trust_remote_code=allowed)
 
 
-def test_loaded_kernel_does_not_answer_another_version(place):
-    older_version(place)
-    assert kernforge.get_kernel(REPO, version=1)
-    with pytest.raises(TrustError, match="version 1, not of the requested version 2"):
-        kernforge.get_kernel(REPO, version=2)
-
-
 @pytest.mark.parametrize("promise", [older_version, no_signature, another_signer, another_kernel])
 def test_refusal_never_advises_to_drop_the_signature(place, promise):
     promise(place)

@@ -15,11 +15,9 @@ from support import graphs
 from support.attacks import Member, link, tar
 
 from kernforge.builder.results import STORE_KIND
-from kernforge.errors import UsageError
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
-from kernforge.system.environment import Environment
 from kernforge.trust import signing
 from kernforge.trust.policy import KeySigner
 from kernforge.trust.signing import Builders
@@ -181,31 +179,3 @@ def test_a_build_takes_and_gives_signed_results(tmp_path, farm):
     first, _ = graphs.go(tmp_path / "a", action, shared=SharedStore(url, print, builder))
     second, _ = graphs.go(tmp_path / "b", action, shared=SharedStore(url, print, reader))
     assert (first.ran, second.ran, second.shared) == (1, 0, 1)
-
-
-# -- what the user must say ---------------------------------------------------------------------
-
-
-def test_a_shared_store_without_a_word_on_trust_is_refused():
-    with pytest.raises(UsageError, match="has no trusted builders") as raised:
-        signing.read_builders(Environment({}))
-    assert "KERNFORGE_STORE_TRUST=all-writers" in raised.value.hint
-
-
-def test_the_variables_name_keys(tmp_path, farm):
-    pem, key = signing.make_key(tmp_path / "key", "")
-    (tmp_path / "keys").write_text(f"# the farm\n{key.public_text}  # node 1\n{pem.read_text()}")
-    found = signing.read_builders(
-        Environment(
-            {
-                "KERNFORGE_STORE_BUILDERS": str(tmp_path / "keys"),
-                "KERNFORGE_STORE_SIGN_KEY": str(tmp_path / "key"),
-            }
-        )
-    )
-    found.check(b"message", found.seal(b"message"))
-    assert found.writes
-    assert not found.everyone
-    assert signing.read_builders(Environment({"KERNFORGE_STORE_TRUST": "all-writers"})).everyone
-    with pytest.raises(UsageError, match="KERNFORGE_STORE_TRUST is 'yes'"):
-        signing.read_builders(Environment({"KERNFORGE_STORE_TRUST": "yes"}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels as users get them: wheels by pip and uv, and img2gray from a registry by both clients."""
+"""Kernels as users get them: wheels by pip and uv."""
 
 import json
 import os
@@ -192,52 +192,3 @@ def test_auditwheel_and_abi3audit_agree(index):
         (library,) = spec["wheel"]
         assert library["result"]["is_abi3"]
         assert not library["result"]["non_abi3_symbols"]
-
-
-# -- from a registry -------------------------------------------------------------------------------
-
-PHOTO = """
-import sys
-import numpy as np, torch
-from PIL import Image
-{load}
-photo = torch.from_numpy(np.array(Image.open(sys.argv[1]).convert("RGB")))
-rgb = photo.to(torch.int64)
-exact = (21 * rgb[..., 0] + 72 * rgb[..., 1] + 7 * rgb[..., 2] + 50) // 100
-assert torch.equal(kernel.img2gray(photo).to(torch.int64), exact)
-print(kernel.__name__)
-"""
-OURS = 'import kernforge; kernel = kernforge.get_kernel("kernforge/img2gray", version=1)'
-THEIRS = """
-import kernels
-assert kernels.__version__ == "0.17.2"
-kernel = kernels.get_kernel("kernforge/img2gray", version=1, backend="cpu")
-"""
-
-
-# What `pip install torch` gives on a machine without a GPU. Only the version is not real: a build
-# of CUDA has gigabytes.
-WITHOUT_A_GPU = """
-import torch
-torch.version.cuda = "13.0"
-torch.cuda.is_available = lambda: False
-"""
-
-
-@pytest.fixture(scope="module")
-def registry(builds, kernforge_cli, tmp_path_factory):
-    root = tmp_path_factory.mktemp("registry")
-    publish = ("publish", KERNEL, builds["img2gray"], "--registry", root)
-    kernforge_cli(*publish, "--repo-id", "kernforge/img2gray")
-    return root
-
-
-@pytest.mark.road
-@pytest.mark.parametrize(
-    "load", [OURS, WITHOUT_A_GPU + OURS, THEIRS], ids=["kernforge", "no GPU", "kernels"]
-)
-def test_a_photo_turns_grey(registry, forked, load):
-    env = {"KERNFORGE_REGISTRY": registry, "KERNELS_CACHE": registry, "HF_HUB_OFFLINE": "1"}
-    argv = ("-c", PHOTO.format(load=load), KERNEL / "assets" / "grace_hopper.jpg")
-    done = forked(*argv, **env)
-    assert done.stdout.startswith("_img2gray_cpu_")

@@ -64,15 +64,15 @@ def linked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("sources", "flags"),
     [
-        ["-rdc true"],
-        ["-dc", "-gencode", "arch=compute_80,code=sm_80"],
+        ((HELPER, CALLER), ["-rdc true"]),
+        ((HELPER, CALLER), ["-dc", "-gencode", "arch=compute_80,code=sm_80"]),
+        ((PARENT,), ["-rdc=true"]),  # a kernel launches a kernel
     ],
-    ids=" ".join,
 )
-def test_relocatable_device_code_is_linked(linked, flags):
-    assert linked(HELPER, CALLER, flags=flags).endswith("linked.so")
+def test_relocatable_device_code_is_linked(linked, sources, flags):
+    assert linked(*sources, flags=flags).endswith("linked.so")
 
 
 @pytest.mark.parametrize("flags", [[], ["-gencode", "arch=compute_52,code=sm_52"], ["-arch=sm_52"]])
@@ -80,10 +80,6 @@ def test_a_gpu_that_the_toolkit_lacks_is_named(linked, monkeypatch, flags):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "5.2")
     with pytest.raises(BuildError, match=r"Unsupported gpu architecture '(compute|sm)_52'"):
         linked(HELPER, flags=flags)
-
-
-def test_a_kernel_that_launches_a_kernel_is_linked(linked):
-    assert linked(PARENT, flags=["-rdc=true"])
 
 
 @pytest.mark.parametrize("sources", [(HELPER, CALLER), (PARENT,)])

@@ -3,6 +3,7 @@
 
 import pytest
 from native.test_jit import PLAIN
+from native.test_jit_reports import SLIM
 from support import jit_homes
 
 from kernforge.extension import notebook
@@ -92,18 +93,9 @@ def test_functions_are_variables(shell, home, kept_home):
     jit_homes.keep_results(home, kept_home)
 
 
-STABLE = """%%kernforge cell_twice --functions twice
-#include <torch/csrc/stable/library.h>
-int64_t twice(int64_t number) { return 2 * number; }
-STABLE_TORCH_LIBRARY(cell_twice, m) { m.def("twice(int number) -> int"); }
-STABLE_TORCH_LIBRARY_IMPL(cell_twice, CompositeExplicitAutograd, m) {
-  m.impl("twice", TORCH_BOX(&twice));
-}
-"""
-
-
 def test_a_cell_on_the_stable_abi_gives_its_operators(shell):
-    run(shell, STABLE).raise_error()
+    text = (SLIM % "number").replace("jit_mistake", "cell_twice")
+    run(shell, f"%%kernforge cell_twice --functions twice{text}").raise_error()
     assert shell.user_ns["cell_twice"].twice(21) == 42
     assert shell.user_ns["twice"](1) == 2
 

@@ -104,6 +104,14 @@ def told_by_us(data):
     }
 
 
+@pytest.fixture
+def built(toolkit, tmp_path):
+    """An object of the kernels."""
+    (tmp_path / "k.cu").write_text(SOURCE)
+    compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
+    return tmp_path / "k.o"
+
+
 @pytest.mark.parametrize("arch", ["8.0", "9.0", "12.0"])
 def test_the_numbers_are_those_of_ptxas(toolkit, tmp_path, arch):
     (tmp_path / "k.cu").write_text(SOURCE)
@@ -114,10 +122,8 @@ def test_the_numbers_are_those_of_ptxas(toolkit, tmp_path, arch):
     assert sum(row[2] > 0 for row in found.values()) == 1, "one kernel spills"
 
 
-def test_names_bounds_and_what_is_called(toolkit, tmp_path):
-    (tmp_path / "k.cu").write_text(SOURCE)
-    compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
-    found = {one.short: one for one in kernel_usage.read((tmp_path / "k.o").read_bytes())}
+def test_names_bounds_and_what_is_called(built):
+    found = {one.short: one for one in kernel_usage.read(built.read_bytes())}
     assert set(found) == set(NAMES)
     assert found["calling"].use.stack >= 1024, "with that of what it calls"
     assert [one.threads for one in found["bounded<512>"].fills] == [256]
@@ -131,15 +137,13 @@ def test_a_compressed_cubin_is_refused_in_words(toolkit, tmp_path):
         kernel_usage.read((tmp_path / "k.o").read_bytes())
 
 
-def test_the_command_tells_them_as_text_and_json(toolkit, kernforge_cli, tmp_path):
-    (tmp_path / "k.cu").write_text(SOURCE)
-    compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
+def test_the_command_tells_them_as_text_and_json(built, kernforge_cli, tmp_path):
     ask = functools.partial(kernforge_cli, "check", "--resources")
-    (told,) = json.loads(ask(tmp_path / "k.o", "--json").stdout)
+    (told,) = json.loads(ask(built, "--json").stdout)
     kernels = {one["symbol"]: one for one in told["kernels"]}
     assert len(kernels) == 5
     assert kernels["plain"]["occupancy"][0]["threads"] == 128
-    text = ask(tmp_path / "k.o").stdout
+    text = ask(built).stdout
     assert "bounded<512>" in text
     assert " B out, " in text
     assert "k.cu: the file is not a readable ELF" in ask(tmp_path / "k.cu", expect=6).stderr

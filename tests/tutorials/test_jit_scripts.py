@@ -12,8 +12,6 @@ from support import jit_homes
 from support.programs import output
 from support.tutorials import FOLDER
 
-from kernforge.errors import BuildError
-
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
 CUSTOM_OPS, GELU = FOLDER / "custom_ops_jit", FOLDER / "fused_linear_gelu"
@@ -87,11 +85,3 @@ def test_the_benchmark_script_runs_and_is_three_definitions_here(
 @pytest.mark.gpu
 def test_the_benchmark_script_runs_on_a_gpu(home, tmp_path, monkeypatch, capsys):
     _script_and_bench(home, tmp_path, monkeypatch, capsys)
-
-
-def test_syntax_error_in_load_inline_names_its_line(monkeypatch):
-    """Without the semicolon after ``empty_like``."""
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    text = (CUSTOM_OPS / "inline_add.py").read_text().replace("empty_like(a);", "empty_like(a)")
-    with pytest.raises(BuildError, match=r'cuda_sources\(12\): error: expected a ";"'):
-        exec(text.replace(TORCHS, OURS), {})  # noqa: S102
