@@ -118,15 +118,15 @@ def block() -> Iterator[Race]:
     blocks = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(blocks)
     ours = blocks.of_kernels(of_kernel)
-    dense = blocks.Sizes(width=4096, heads=32, inner=16384)
-    experts = blocks.Sizes(width=2048, heads=32, inner=768, experts=128, top_k=8)
+    dense = {"experts": 0, "width": 4096, "heads": 32, "inner": 16384}
+    experts = {"experts": 128, "width": 2048, "heads": 32, "inner": 768, "top_k": 8}
     cases = (("dense 4096 to 16384", dense), ("128 experts of 768, 8 each", experts))
     for (name, sizes), (batch, length) in ((c, s) for c in cases for s in ((2, 2048), (16, 1))):
         torch._dynamo.reset()  # noqa: SLF001 - another size is another graph, not a dynamic one
         models = {}
         for who, parts in (("torch", blocks.Torch), ("kernels", ours)):
             with torch.device("cuda"):
-                models[who] = blocks.Block(sizes, parts).to(torch.bfloat16)
+                models[who] = blocks.Block(parts=parts, **sizes).to(torch.bfloat16)
         models["kernels"].load_state_dict(models["torch"].state_dict())
         compiled = {who: torch.compile(model, fullgraph=True) for who, model in models.items()}
         functions: Functions = {
@@ -139,7 +139,7 @@ def block() -> Iterator[Race]:
                 continue
             workload = Workload(
                 name=f"{name}, {batch} x {length} tokens, {what}",
-                inputs=(Tensor(shape=(batch, length, sizes.width), dtype=HALF),),
+                inputs=(Tensor(shape=(batch, length, sizes["width"]), dtype=HALF),),
                 reference=way(models["torch"]),
                 flops=0,
                 tolerance=0.05,  # a token may get another of two nearly equal experts

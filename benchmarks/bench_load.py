@@ -97,15 +97,8 @@ def child(place: Path, code: str) -> list[object]:
         "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
         "PYTHONDONTWRITEBYTECODE": "",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        cwd=place,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found: list[object] = json.loads(done.stdout)
+    argv = [sys.executable, "-c", code]
+    found: list[object] = json.loads(subprocess.check_output(argv, env=environment, cwd=place))
     return found
 
 

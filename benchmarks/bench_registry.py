@@ -128,11 +128,9 @@ def load(client: str, environment: dict[str, str], meter: Meter) -> list[float]:
     """Requests, bytes and seconds of one load in a new process."""
     before = meter.requests, meter.bytes
     argv = [sys.executable, "-c", LOAD.format(client=client)]
-    done = subprocess.run(
-        argv, env={**os.environ, **environment}, check=True, capture_output=True, text=True
-    )
+    printed = subprocess.check_output(argv, env={**os.environ, **environment}, text=True)
     counts = (meter.requests - before[0], meter.bytes - before[1])
-    return [*counts, float(done.stdout.splitlines()[-1])]
+    return [*counts, float(printed.splitlines()[-1])]
 
 
 def measure(contenders: dict[str, tuple[str, dict[str, str], Meter]]) -> list[list[str]]:

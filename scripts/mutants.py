@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put small faults into a package, one at a time, and list those that its unit tests miss.
 
-    python scripts/mutants.py trust [--tests tests/unit/trust] [--json FILE]
+    python scripts/mutants.py trust [--tests tests/unit/trust]
 
 mutmut makes the faults in a copy of the checkout below ``.mutants`` and runs, for each, the tests
 that call the changed function. Faults that the type checker sees are not run. It leaves out what
@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.system import files
@@ -145,7 +145,7 @@ def read(path: Path, original: Path) -> Iterator[Mutant]:
         yield Mutant(outcome=outcome, where=f"{place}:{line} {name}", change=change)
 
 
-def run(package: str, tests: list[str], jobs: int) -> Path:
+def run(package: str, tests: list[str]) -> Path:
     """Run mutmut in a copy of the checkout; its directory of results."""
     place = ROOT / ".mutants" / package
     files.remove_tree(place)
@@ -160,7 +160,7 @@ def run(package: str, tests: list[str], jobs: int) -> Path:
     with (place / "pyproject.toml").open("a") as file:
         file.write(SETTINGS.format(**values).replace("'", '"'))
     (place / "mutants.ini").write_text(TYPES)
-    argv = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs)]
+    argv = [sys.executable, "-m", "mutmut", "run", "--max-children", str(os.cpu_count())]
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with (place / "log").open("w") as log:
         print(f"mutmut runs; its output is in {place / 'log'}", flush=True)
@@ -173,11 +173,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("package", help="a package of kernforge, such as trust")
     parser.add_argument("--tests", nargs="+", help="default: the package's folder in tests/unit")
-    parser.add_argument("--json", type=Path, help="write all mutants to this file")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     package = options.package
-    results = run(package, options.tests or [f"tests/unit/{package}"], options.jobs)
+    results = run(package, options.tests or [f"tests/unit/{package}"])
     mutants = []
     for path in sorted((results / "src" / "kernforge" / package).rglob("*.py")):
         original = ROOT / path.relative_to(results)
@@ -189,8 +187,6 @@ def main() -> None:
     judged = counts["killed"] + counts["survived"] + counts["no test"]
     share = 100 * counts["killed"] / judged if judged else 100.0
     print(f"{package}: {share:.0f} % of {judged} killed; {dict(counts)}")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(each) for each in mutants], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -92,12 +92,11 @@ class Block(nn.Module):
         parts: ``Torch``, or what ``of_kernels`` gives.
     """
 
-    heads, top_k = 4, 2
-
-    def __init__(self, experts: int, parts: Any = Torch) -> None:
+    def __init__(
+        self, experts: int, parts: Any = Torch, *, width=WIDTH, heads=4, inner=96, top_k=2
+    ) -> None:
         super().__init__()
-        self.experts, self.parts = experts, parts
-        width, inner = WIDTH, 96
+        self.experts, self.parts, self.heads, self.top_k = experts, parts, heads, top_k
         shapes = {"first": (width,), "qkv": (3 * width, width), "out": (width, width)}
         shapes["second"] = (width,)
         if experts:
