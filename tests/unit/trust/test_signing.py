@@ -126,9 +126,9 @@ def test_only_listed_builders_are_trusted(key, stranger, tmp_path):
 
 def test_builder_with_a_key_seals_what_the_others_accept(tmp_path):
     path = tmp_path / "farm.key"
-    _, text = signing.make_key(path, "words")
+    _, key = signing.make_key(path, "words")
     variables = {"KERNFORGE_STORE_SIGN_KEY": str(path), "KERNFORGE_SIGN_PASSPHRASE": "words"}
-    read = builders(tmp_path, text, **variables)
+    read = builders(tmp_path, key.public_text, **variables)
     assert read.writes
     read.check(b"m", read.seal(b"m"))
 
