@@ -26,7 +26,9 @@ _PYBIND_FIX = (
     '#include "registration.h"; a project that keeps pybind11 keeps its setup.py'
 )
 # A copy of registration.h has these words, too: ``check`` looks at what was built.
-_MODULE = re.compile(r"\bREGISTER_EXTENSION\s*\(|\bPyInit_|\w*MODULE\w*\s*\(")
+_MODULE = re.compile(
+    r"\bPyInit_|\w*MODULE\w*\s*\(|\b\w+\s*\(\s*TORCH_EXTENSION_NAME\s*\)|\bREGISTER_EXTENSION\s*\("
+)
 _MODULE_FIX = (
     "write REGISTER_EXTENSION(TORCH_EXTENSION_NAME) at the end of one of the sources, with "
     '#include "registration.h"'
@@ -204,7 +206,7 @@ def _undefined(sources: Mapping[str, str], python: Mapping[str, str]) -> Iterato
     names = op_schema.names(sources.values())
     blocks = _blocks(sources)
     spaces = {block.namespace for _, block in blocks if block.defines}
-    if not names or not spaces:
+    if not names or not spaces or not all(block.whole for _, block in blocks):
         return
     read = {path: _calls(text) for path, text in python.items() if _OPS_MODULE in text}
     known = names.union(*(defined for _, defined in read.values()))

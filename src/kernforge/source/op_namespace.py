@@ -53,6 +53,7 @@ NamespaceUse: TypeAlias = Literal["none", "compiled", "module", "linked", "joine
 It is not read; the unit is compiled with it; so, and it may hold Python's way into it; or the unit
 takes it at link time, with Python's way into it or, as one that only adds operators, without.
 """
+_HANDED_ON = r"#\s*include\b|[(,&]\s*%s\s*[,)]"
 _REGISTERED = re.compile(r"[.>]\s*(?:def|impl)\s*\(\s*(?:R\"\w*\(|\")(?:\w+::)?(\w+)")
 
 
@@ -64,6 +65,7 @@ class Block(NamedTuple):
         namespace: the one that a source names itself; empty for that of the build.
         defines: whether it defines its operators, and does not implement them.
         names: of its operators, as far as they are written there.
+        whole: whether all its operators are: it includes no file and does not hand its library on.
     """
 
     line: int
@@ -71,6 +73,7 @@ class Block(NamedTuple):
     namespace: str
     defines: bool
     names: frozenset[str]
+    whole: bool
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -87,12 +90,14 @@ def blocks(text: str) -> Iterator[Block]:
         last = cpp_text.closing(code, begin) if min(end, begin) >= 0 else -1
         if last < 0:
             return
+        library = [name, *re.findall(r"\w+", code[match.end() : end])][-1]
         yield Block(
             line=cpp_text.line_of(code, match.start()),
             macro=" ".join(text[match.start() : end + 1].split()),
             namespace="" if name == EXTENSION_NAME else name,
             defines=match["kind"] != "_IMPL",
             names=frozenset(_REGISTERED.findall(text[begin:last])),
+            whole=not re.search(_HANDED_ON % library, code[begin:last]),
         )
 
 

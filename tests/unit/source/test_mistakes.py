@@ -67,6 +67,9 @@ def test_a_typo_is_told_the_near_name():
         (BINDING.replace('"img2gray(Tensor x) ', 'NAME "(Tensor x) '), PYTHON),
         (BINDING.replace("TORCH_EXTENSION_NAME, ops", "NAMESPACE, ops"), PYTHON),
         (BINDING.replace("REGISTER_EXTENSION(", "PyMODINIT_FUNC PyInit_own("), PYTHON),
+        (BINDING.replace("REGISTER_EXTENSION(", "MACRO_OF_OWN_HEADER("), PYTHON),
+        (BINDING.replace("ops.impl", "more(ops);\n ops.impl"), PYTHON + "ops.of_more()\n"),
+        (BINDING.replace("ops.impl", '\n#include "x.inc"\n ops.impl'), PYTHON + "ops.of_x()\n"),
         (BINDING + 'TORCH_LIBRARY_IMPL(aten, CUDA, m) { m.impl("relu", &grey); }', PYTHON),
     ],
 )
