@@ -19,8 +19,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kernforge.system import files
 
@@ -45,14 +45,14 @@ follow_imports = silent
 [mypy-torch.*]
 follow_imports = skip
 """
-# mutmut.stats.status_by_exit_code has all of them; the others mean that a test noticed.
-_SURVIVED, _NO_TEST, _TYPES, _SKIPPED = (0,), (5, 33), (37,), (34,)
+# By mutmut's exit code of a mutant; any other code means that a test noticed.
+_OUTCOMES = {0: "survived", 5: "no test", 33: "no test", 34: "", 37: "types", None: ""}
+_UNSEEN = {"survived", "no test"}
 _SPEAKS = ("warning", "info", "debug", "error")
 _AROUND = 40
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
+class Mutant(NamedTuple):
     """A fault and what became of it.
 
     Attributes:
@@ -102,47 +102,34 @@ def shortened(before: str, after: str) -> str:
     return f"  - {old.strip()}\n  + {new.strip()}"
 
 
-def functions(tree: ast.AST) -> dict[str, ast.AST]:
-    """Each function of a module and of its classes, by name."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return {node.name: node for node in ast.walk(tree) if isinstance(node, kinds)}
-
-
-def first_line(source: ast.AST, owner: str | None, name: str) -> int:
+def first_line(source: str, owner: str | None, name: str) -> int:
     """The line of a function in the unchanged file."""
-    for node in ast.walk(source):
-        if isinstance(node, ast.ClassDef) and node.name == owner:
-            return first_line(node, None, name)
-        if owner is None and getattr(node, "name", None) == name:
-            return node.lineno  # type: ignore[attr-defined]
-    return 0
+    start = source.find(f"class {owner}") if owner else 0
+    return source.count("\n", 0, source.find(f"def {name}(", start)) + 1
 
 
 def read(path: Path, original: Path) -> Iterator[Mutant]:
     """The mutants of one file, from what mutmut wrote."""
     meta = Path(f"{path}.meta")
     codes = json.loads(meta.read_text())["exit_code_by_key"] if meta.is_file() else {}
-    there = functions(ast.parse(path.read_text()))
-    source = ast.parse(original.read_text())
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = ast.walk(ast.parse(path.read_text()))
+    there = {node.name: node for node in nodes if isinstance(node, kinds)}
+    source = original.read_text()
     for key, code in codes.items():
-        if code in _SKIPPED or code is None:
-            continue
+        outcome = _OUTCOMES.get(code, "killed")
         # module.x_name__mutmut_3, and module.xǁClassǁname__mutmut_3
         mangled = key.rpartition(".")[2]
         base = mangled.rpartition("__mutmut_")[0]
         parts = base.split("ǁ")
         owner, name = (parts[1], parts[2]) if len(parts) > 1 else (None, base.removeprefix("x_"))
         orig, mutant = there[f"{base}__mutmut_orig"], there[mangled]
-        change = shortened(ast.unparse(orig), ast.unparse(mutant))
-        outcome = "killed"
-        if code in _TYPES:
-            outcome = "types"
-        elif code in (*_SURVIVED, *_NO_TEST):
-            same = wordless(orig) == wordless(mutant)
-            outcome = "words" if same else "survived" if code in _SURVIVED else "no test"
-        place = original.relative_to(ROOT)
-        line = first_line(source, owner, name)
-        yield Mutant(outcome=outcome, where=f"{place}:{line} {name}", change=change)
+        if outcome in _UNSEEN and wordless(orig) == wordless(mutant):
+            outcome = "words"
+        where = f"{original.relative_to(ROOT)}:{first_line(source, owner, name)} {name}"
+        if outcome:
+            change = shortened(ast.unparse(orig), ast.unparse(mutant))
+            yield Mutant(outcome=outcome, where=where, change=change)
 
 
 def run(package: str, tests: list[str]) -> Path:
@@ -154,9 +141,8 @@ def run(package: str, tests: list[str]) -> Path:
     names = [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
     for name in names:
         files.copy_file(ROOT / name, place / name)
-    tops = sorted({name.partition("/")[0] for name in names} - {"src", "pyproject.toml"})
-    tops.append("mutants.ini")
-    values = {"package": package, "tests": tests, "tops": tops}
+    tops = {name.partition("/")[0] for name in names} - {"src", "pyproject.toml"}
+    values = {"package": package, "tests": tests, "tops": [*tops, "mutants.ini"]}
     with (place / "pyproject.toml").open("a") as file:
         file.write(SETTINGS.format(**values).replace("'", '"'))
     (place / "mutants.ini").write_text(TYPES)
@@ -176,13 +162,13 @@ def main() -> None:
     options = parser.parse_args()
     package = options.package
     results = run(package, options.tests or [f"tests/unit/{package}"])
-    mutants = []
+    mutants: list[Mutant] = []
     for path in sorted((results / "src" / "kernforge" / package).rglob("*.py")):
         original = ROOT / path.relative_to(results)
         mutants += read(path, original)
     counts = collections.Counter(each.outcome for each in mutants)
     for each in mutants:
-        if each.outcome in {"survived", "no test"}:
+        if each.outcome in _UNSEEN:
             print(f"{each.where} ({each.outcome})\n{each.change}")
     judged = counts["killed"] + counts["survived"] + counts["no test"]
     share = 100 * counts["killed"] / judged if judged else 100.0
