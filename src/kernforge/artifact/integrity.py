@@ -81,11 +81,14 @@ def read_file(path: Path | str, *, within: Path | str, most: int = DOCUMENT) -> 
             return stream.readall()
 
 
-def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
+def tree_files(
+    root: Path, *, within: Path | None = None, without: str | None = None
+) -> dict[str, Path]:
     """The files of a variant without bytecode: path on the disk by relative path with ``/``.
 
     Args:
         within: directory that symbolic links must not leave; the default is the variant.
+        without: prefix of the names of entries to leave out, such as a killed writer's.
     """
     refuse_link_out(root, within or root)
     allowed = os.path.realpath(within or root) + os.sep
@@ -96,7 +99,7 @@ def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
         with readable(directory), os.scandir(directory) as entries:
             for entry in entries:
                 path = f"{prefix}{entry.name}"
-                if is_bytecode(path):
+                if is_bytecode(path) or (without and entry.name.startswith(without)):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((f"{path}/", entry.path))

@@ -181,9 +181,8 @@ class Registry:
         root, found = self.snapshot(repo_id, commit), dict[str, RemoteFile]()
         if not root.is_dir():
             return found
-        for name, path in tree_files(root, within=self.link_root(repo_id)).items():
-            if any(part.startswith("tmp-kernforge-") for part in name.split("/")):
-                continue
+        within = self.link_root(repo_id)
+        for name, path in tree_files(root, within=within, without="tmp-kernforge-").items():
             # A link to a blob of this registry has the hash as its name.
             blob = path.readlink().name if path.is_symlink() else ""
             if not SHA256.fullmatch(blob):
