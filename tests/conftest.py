@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +19,8 @@ from support.index_server import IndexServer
 
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.toolchain.index.http import Transport
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup's, which programs of tests would inherit
 
 UNIQUE_IDS = (f"{number:07x}" for number in itertools.count())
 
