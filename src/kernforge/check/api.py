@@ -29,7 +29,7 @@ from kernforge.system import digest, untrusted
 from kernforge.system.process import Command, Runner
 
 PYTHON_ABI = "3.9"
-# Packages of kernforge, and of others, that decide.
+# Packages, kernforge's own and libraries, that decide.
 _RULES = ("artifact", "binary", "check", "data", "source")
 _CHECKERS = ("abi3audit", "auditwheel", "pyelftools")
 

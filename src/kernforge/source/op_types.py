@@ -141,7 +141,7 @@ def _definitions(sources: Mapping[str, str], names: set[str]) -> dict[str, list[
 
 
 def _classes(code: str) -> list[tuple[int, int]]:
-    """Where the classes of a file begin and end; those inside of others are left out."""
+    """Where the classes of a file begin and end; nested ones are left out."""
     spans = [(0, 0)]
     for match in _CLASS.finditer(code):
         if match.start() >= spans[-1][1]:
